@@ -1,0 +1,68 @@
+// Random bits as a function of (seed, stream, position): Philox4x32-10, a counter-based generator.
+//
+// Nothing here has state. The bits that round element (r, k) of an operand depend on the seed, the stream and the
+// element's position alone, so one seed gives the same codes on one thread, on sixteen, or on a GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "config.hpp"
+#include "rounding.hpp"
+
+namespace microscale {
+
+struct philox_words {
+  std::uint32_t word[4] = {};
+
+  friend constexpr bool operator==(const philox_words&, const philox_words&) = default;
+};
+
+// Ten rounds of Philox4x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) on the counter
+// {index, stream} under the key {seed}, 64 bits each, low word first.
+MICROSCALE_HD constexpr philox_words philox4x32(random_key key, std::uint64_t index) noexcept {
+  std::uint32_t c0 = static_cast<std::uint32_t>(index), c1 = static_cast<std::uint32_t>(index >> 32);
+  std::uint32_t c2 = static_cast<std::uint32_t>(key.stream), c3 = static_cast<std::uint32_t>(key.stream >> 32);
+  std::uint32_t k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0;
+    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2;
+    c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<std::uint32_t>(p1);
+    c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<std::uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// How many draws of `Bits` bits one Philox call yields.
+template <int Bits>
+inline constexpr int draws_per_call = 128 / Bits;
+
+// Draw j (0 <= j < draws_per_call<Bits>) of one Philox call: bytes and half-words count from the low end of word 0.
+template <int Bits>
+MICROSCALE_HD constexpr std::uint32_t extract_draw(const philox_words& words, int j) noexcept {
+  if constexpr (Bits == 32) {
+    return words.word[j];
+  } else {
+    constexpr int per_word = 32 / Bits;
+    return (words.word[j / per_word] >> (Bits * (j % per_word))) & ((1u << Bits) - 1u);
+  }
+}
+
+// The draw of `Bits` bits at `position`.
+template <int Bits>
+MICROSCALE_HD constexpr std::uint32_t draw(random_key key, std::uint64_t position) noexcept {
+  constexpr std::uint64_t per_call = draws_per_call<Bits>;
+  return extract_draw<Bits>(philox4x32(key, position / per_call), static_cast<int>(position % per_call));
+}
+
+// The position of element (row, k) of a quantized operand as stored, K-major with `k_extent` elements a row. Rows
+// start at multiples of 16, so a block of 16 takes the 128 bits of one Philox call in either orientation.
+MICROSCALE_HD constexpr std::uint64_t element_position(std::uint64_t row, std::uint64_t k,
+                                                       std::uint64_t k_extent) noexcept {
+  return row * ((k_extent + 15) / 16 * 16) + k;
+}
+
+}  // namespace microscale

@@ -1,0 +1,27 @@
+// Who does the work of a whole-tensor call on the host.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "environment.hpp"
+#include "view.hpp"
+
+namespace microscale {
+
+// An executor splits [0, count) into ranges and runs f(first, last) for each, on whichever threads it likes; `cost` is
+// a rough count of the elements that one index stands for. No result may depend on where it splits.
+template <class E>
+concept host_executor = requires(const E& executor, index_t count, void (*f)(index_t, index_t)) {
+  executor.for_ranges(count, count, f);
+};
+
+// The calling thread, in order: the statement of every operation that other executors are held to.
+struct sequential {
+  template <class F>
+  void for_ranges(index_t count, index_t /*cost*/, F&& f) const {
+    if (count > 0) detail::in_default_environment([&] { f(index_t{0}, count); });
+  }
+};
+
+}  // namespace microscale

@@ -1,0 +1,81 @@
+// GEMM on quantized operands: C = alpha A B^T, A being m x k, B n x k, both K-major, in any two schemes.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "accumulate.hpp"
+#include "executor.hpp"
+#include "options.hpp"
+#include "quantized.hpp"
+
+namespace microscale {
+
+struct gemm_options {
+  // The factor applied last, in one FP32 multiplication. By default fl(D_a D_b), D being each operand's decode
+  // multiplier. TransformerEngine's own, A_a A_b / (6 6 448 448), is an ulp apart at times: pass it here.
+  std::optional<float> alpha = std::nullopt;
+};
+
+namespace detail {
+
+template <class A, class B>
+void check_gemm(const quantized_view<const A>& a, const quantized_view<const B>& b, const matrix_view<float>& c) {
+  check_quantized("GEMM operand A", a);
+  check_quantized("GEMM operand B", b);
+  check_matrix("GEMM output", c);
+  if (a.cols != b.cols) fail("K of GEMM operand B", std::to_string(a.cols), std::to_string(b.cols));
+  if (c.rows != a.rows || c.cols != b.rows) {
+    fail("GEMM output shape", shape_text(a.rows, b.rows), shape_text(c.rows, c.cols));
+  }
+}
+
+// fl(D_a D_b), or what the caller gave.
+template <class A, class B>
+float gemm_alpha(const quantized_view<const A>& a, const quantized_view<const B>& b, const gemm_options& options) {
+  if (options.alpha) return *options.alpha;
+  return fp32::mul(a.factors().decode, b.factors().decode);
+}
+
+// Rows [first, last) of the output.
+template <exact_accumulation P, class A, class B>
+void gemm_rows(const quantized_view<const A>& a, const quantized_view<const B>& b, const matrix_view<float>& c,
+               float alpha, index_t first, index_t last) {
+  for (index_t i = first; i < last; ++i) {
+    for (index_t j = 0; j < c.cols; ++j) c(i, j) = fp32::mul(P::dot(a, i, b, j), alpha);
+  }
+}
+
+}  // namespace detail
+
+// Writes the m x n product into the caller's memory, each output by P::dot (accumulate.hpp) and then one multiplication
+// by alpha. k = 0 gives zeros.
+template <exact_accumulation P = exact_f32, host_executor Executor, class A, class B>
+void gemm_into(const Executor& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
+               const gemm_options& options = {}) {
+  const quantized_view<const A> a = a_in;
+  const quantized_view<const B> b = b_in;
+  detail::check_gemm(a, b, c);
+  float alpha = 1.0f;
+  detail::in_default_environment([&] { alpha = detail::gemm_alpha(a, b, options); });
+  executor.for_ranges(c.rows, c.cols * a.cols, [&](index_t first, index_t last) {
+    detail::gemm_rows<P>(a, b, c, alpha, first, last);
+  });
+}
+
+// The same into new memory, row-major m x n.
+template <class P = exact_f32, class Executor, quantization_scheme A, quantization_scheme B>
+std::vector<float> gemm(const Executor& executor, const quantized<A>& a, const quantized<B>& b,
+                        const gemm_options& options = {}) {
+  std::vector<float> c(static_cast<std::size_t>(a.rows() * b.rows()));
+  gemm_into<P>(executor, a.view(), b.view(), matrix(c.data(), a.rows(), b.rows()), options);
+  return c;
+}
+template <class P = exact_f32, quantization_scheme A, quantization_scheme B>
+std::vector<float> gemm(const quantized<A>& a, const quantized<B>& b, const gemm_options& options = {}) {
+  return gemm<P>(sequential{}, a, b, options);
+}
+
+}  // namespace microscale

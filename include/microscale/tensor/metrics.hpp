@@ -1,0 +1,99 @@
+// What quantization cost: error and range figures of one quantized matrix against its source.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "quantized.hpp"
+
+namespace microscale {
+
+// Sums over a matrix, so that the figures of several matrices can be added up before they are read.
+struct quantization_metrics {
+  double signal = 0.0;         // sum of x^2
+  double noise = 0.0;          // sum of (x - x')^2, x' the decoded value
+  double largest_error = 0.0;  // max |x - x'|
+  std::int64_t elements = 0;
+  std::int64_t blocks = 0;
+  std::int64_t underflowed_scales = 0;  // blocks with a non-zero element whose ideal scale lies below half the smallest
+                                        // positive scale, so that it underflows before the scheme's zero rule
+  std::int64_t saturated_blocks = 0;    // blocks whose scale is the format's largest and whose amax lies beyond what the
+                                        // largest element under it can express
+  std::int64_t nonfinite_blocks = 0;    // blocks with a NaN or an infinity; counted nowhere else
+
+  // Signal to quantization noise in dB: infinite without noise, NaN without a signal.
+  double sqnr_db() const {
+    if (signal == 0.0) return std::numeric_limits<double>::quiet_NaN();
+    if (noise == 0.0) return std::numeric_limits<double>::infinity();
+    return 10.0 * std::log10(signal / noise);
+  }
+  double underflowed_share() const { return share(underflowed_scales); }
+  double saturated_share() const { return share(saturated_blocks); }
+
+  quantization_metrics& operator+=(const quantization_metrics& other) {
+    signal += other.signal;
+    noise += other.noise;
+    largest_error = other.largest_error > largest_error ? other.largest_error : largest_error;
+    elements += other.elements;
+    blocks += other.blocks;
+    underflowed_scales += other.underflowed_scales;
+    saturated_blocks += other.saturated_blocks;
+    nonfinite_blocks += other.nonfinite_blocks;
+    return *this;
+  }
+
+ private:
+  double share(std::int64_t n) const { return blocks == 0 ? 0.0 : static_cast<double>(n) / static_cast<double>(blocks); }
+};
+
+// Compares `q` with the matrix it came from; `along` as in the quantization.
+template <class T, class S>
+  requires matrix_element<std::remove_const_t<T>>
+quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis along = axis::row) {
+  using scheme = typename quantized_view<S>::scheme_type;
+  using block = typename scheme::block;
+  detail::check_matrix("source", source);
+  detail::check_quantized("quantized", q);
+  detail::check_stored_shape(source, q, along);
+  quantization_metrics m;
+  const tensor_factors t = q.factors();
+  // The largest magnitude that a block can express, and the amax below which its ideal scale rounds to zero.
+  const double unit = static_cast<double>(t.decode) * static_cast<double>(scheme::element::largest());
+  const double ceiling = unit * static_cast<double>(scheme::scale::largest());
+  const double floor = unit * static_cast<double>(scheme::scale::smallest_positive()) * (scheme::scale::has_zero ? 0.5 : 1.0);
+  for (index_t br = 0; br < q.block_rows(); ++br) {
+    for (index_t bc = 0; bc < q.block_cols(); ++bc) {
+      const block_extent extent = q.extent(br, bc);
+      const auto scale = q.scales[q.scale_offset(br, bc)];
+      quantization_metrics of_block;
+      running_amax amax;
+      for (int i = 0; i < extent.rows; ++i) {
+        for (int j = 0; j < extent.columns; ++j) {
+          const index_t r = br * block::rows + i, k = bc * block::columns + j;
+          const float x = to_float(along == axis::row ? source(r, k) : source(k, r));
+          amax.see(x);
+          const double exact = static_cast<double>(x);
+          const double e = exact - static_cast<double>(decode_element<scheme>(q.code(r, k), scale, t));
+          of_block.signal += exact * exact;
+          of_block.noise += e * e;
+          of_block.largest_error = std::fabs(e) > of_block.largest_error ? std::fabs(e) : of_block.largest_error;
+          ++of_block.elements;
+        }
+      }
+      const double a = static_cast<double>(amax.ignoring_nan());
+      if (amax.has_nonfinite()) {
+        of_block = {};
+        of_block.nonfinite_blocks = 1;
+      } else {
+        of_block.underflowed_scales = a > 0.0 && a < floor ? 1 : 0;
+        of_block.saturated_blocks = a > ceiling ? 1 : 0;
+      }
+      of_block.blocks = 1;
+      m += of_block;
+    }
+  }
+  return m;
+}
+
+}  // namespace microscale

@@ -1,0 +1,99 @@
+// What a caller may choose for one quantization.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "../block/quantize_block.hpp"
+#include "error.hpp"
+#include "view.hpp"
+
+namespace microscale {
+
+// The rounding modes that a whole-tensor call takes. One of your own goes through quantize_with<R> or the block
+// functions.
+using any_rounding = std::variant<nearest_even, toward_zero, toward_positive, toward_negative, stochastic_midpoint8,
+                                  stochastic_midpoint16, stochastic_midpoint32, stochastic_floor8>;
+
+struct quantize_options {
+  microscale::axis axis = microscale::axis::row;
+  any_rounding rounding = nearest_even{};
+  // The amax that the tensor scale derives from: finite and not negative (schemes whose owner accepts it: or
+  // infinite). Null means this tensor's own (current scaling). Not read by schemes without a tensor scale. Host memory
+  // for host executors, device memory for ms::cuda.
+  const float* reference = nullptr;
+  // The block scale that a block with amax == reference gets; 0 means the scheme's own. Only for schemes that store a
+  // multiplier, since decoding does not need it.
+  int target = 0;
+};
+
+namespace detail {
+
+// A matrix view is usable: sizes not negative, rows do not overlap, memory behind it unless it is empty.
+template <class T>
+void check_matrix(const char* what, const matrix_view<T>& m) {
+  if (m.rows < 0 || m.cols < 0) fail(what, "a shape that is not negative", shape_text(m.rows, m.cols));
+  if (m.rows > 1 && m.pitch < m.cols) {
+    fail(what, "a pitch of at least " + std::to_string(m.cols), std::to_string(m.pitch));
+  }
+  if (!m.empty() && m.data == nullptr) fail(what, "memory for " + shape_text(m.rows, m.cols), "a null pointer");
+}
+
+template <class S>
+void check_quantized(const char* what, const quantized_view<S>& q) {
+  using scheme = typename quantized_view<S>::scheme_type;
+  if (q.rows < 0 || q.cols < 0) fail(what, "a shape that is not negative", shape_text(q.rows, q.cols));
+  if (scheme::has_tensor_scale && q.datum == nullptr) fail(what, "memory for the tensor scale's datum", "a null pointer");
+  if (q.empty()) return;
+  if (q.codes == nullptr || q.scales == nullptr) fail(what, "memory for codes and scales", "a null pointer");
+  const index_t needed = packed_bytes(scheme::element::bits, q.cols);
+  if (q.rows > 1 && q.code_pitch < needed) {
+    fail(what, "a code pitch of at least " + std::to_string(needed) + " bytes", std::to_string(q.code_pitch));
+  }
+  if (q.layout == scale_layout::linear && q.block_rows() > 1 && q.scale_pitch < q.block_cols()) {
+    fail(what, "a scale pitch of at least " + std::to_string(q.block_cols()), std::to_string(q.scale_pitch));
+  }
+}
+
+// The stored shape that quantizing `in` along `along` gives is the shape of `out`.
+template <class T, class S>
+void check_stored_shape(const matrix_view<T>& in, const quantized_view<S>& out, axis along) {
+  const index_t rows = along == axis::row ? in.rows : in.cols;
+  const index_t cols = along == axis::row ? in.cols : in.rows;
+  if (out.rows != rows || out.cols != cols) {
+    fail("quantized shape", shape_text(rows, cols), shape_text(out.rows, out.cols));
+  }
+}
+
+template <class T, class U>
+void check_same_shape(const matrix_view<T>& in, const matrix_view<U>& out) {
+  if (in.rows != out.rows || in.cols != out.cols) {
+    fail("output shape", shape_text(in.rows, in.cols), shape_text(out.rows, out.cols));
+  }
+}
+
+template <quantization_scheme S>
+int checked_target(int target) {
+  using policy = typename S::tensor_scale;
+  if (target == 0 || target == policy::default_target) return policy::default_target;
+  if (policy::stored != tensor_datum::decode && policy::stored != tensor_datum::encode) {
+    fail("target", "the scheme's own", std::to_string(target));
+  }
+  if (target < 0 || target > 1 << 20) fail("target", "1 to 2^20", std::to_string(target));
+  return target;
+}
+
+template <quantization_scheme S>
+float checked_reference(float reference) {
+  if constexpr (S::has_tensor_scale) {
+    const bool usable = fp32::is_finite(reference) || (S::tensor_scale::accepts_infinity && fp32::is_infinite(reference));
+    if (!usable || (fp32::is_negative(reference) && !fp32::is_zero(reference))) {
+      fail("reference amax", "a finite number that is not negative", std::to_string(reference));
+    }
+  }
+  return fp32::abs(reference);
+}
+
+}  // namespace detail
+}  // namespace microscale

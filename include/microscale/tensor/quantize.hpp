@@ -1,0 +1,253 @@
+// Quantizing and dequantizing whole matrices: the sequential statement, in terms of the block functions.
+//
+// Every function takes any shape (empty, one row, one column, odd counts, tails) and any data. Blocks at the edge are
+// shorter. Shapes and pointers are checked first and reported by microscale::error.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "../block/schemes.hpp"
+#include "executor.hpp"
+#include "options.hpp"
+
+namespace microscale {
+
+namespace detail {
+
+// The largest |x| over rows [first, last), NaN passed over; 0 for none.
+template <class T>
+running_amax amax_of_rows(matrix_view<T> in, index_t first, index_t last) {
+  running_amax amax;
+  for (index_t r = first; r < last; ++r) {
+    for (index_t c = 0; c < in.cols; ++c) amax.see(to_float(in(r, c)));
+  }
+  return amax;
+}
+
+// The block at (block_row, block_col) of the stored grid, from the input as it lies.
+template <quantization_scheme S, class T>
+void gather_block(matrix_view<T> in, axis along, index_t row, index_t k, block_extent extent,
+                  float (&x)[S::block::elements]) {
+  for (int i = 0; i < extent.rows; ++i) {
+    for (int j = 0; j < extent.columns; ++j) {
+      x[i * S::block::columns + j] = to_float(along == axis::row ? in(row + i, k + j) : in(k + j, row + i));
+    }
+  }
+}
+
+template <quantization_scheme S, rounding_mode R>
+quantized_block<S> quantize_block_at(const float (&x)[S::block::elements], const tensor_factors& t, R rounding,
+                                     index_t row, index_t k, index_t k_extent, block_extent extent) {
+  if constexpr (stochastic_mode<R>) {
+    const block_draws<R, typename S::block> draws(rounding, static_cast<std::uint64_t>(row),
+                                                  static_cast<std::uint64_t>(k), static_cast<std::uint64_t>(k_extent));
+    return quantize_block<S>(x, t, rounding, draws, extent);
+  } else {
+    return quantize_block<S>(x, t, rounding, no_draws{}, extent);
+  }
+}
+
+// Block rows [first, last) of the stored grid.
+template <quantization_scheme S, class T, rounding_mode R>
+void quantize_block_rows(matrix_view<T> in, quantized_view<S> out, const tensor_factors& t, axis along, R rounding,
+                         index_t first, index_t last) {
+  using block = typename S::block;
+  float x[block::elements] = {};
+  for (index_t br = first; br < last; ++br) {
+    for (index_t bc = 0; bc < out.block_cols(); ++bc) {
+      const index_t row = br * block::rows, k = bc * block::columns;
+      const block_extent extent = out.extent(br, bc);
+      gather_block<S>(in, along, row, k, extent, x);
+      const auto q = quantize_block_at<S>(x, t, rounding, row, k, out.cols, extent);
+      out.scales[out.scale_offset(br, bc)] = q.scale;
+      for (int i = 0; i < extent.rows; ++i) {
+        store_codes<typename S::element>(
+            out.codes + (row + i) * out.code_pitch + k * S::element::bits / 8, q.codes + i * block::columns,
+            extent.columns);
+      }
+    }
+  }
+}
+
+template <class S>
+void clear_scale_padding(const quantized_view<S>& out) {
+  if (out.layout == scale_layout::linear) return;
+  const index_t count = scale_count(out.layout, out.block_rows(), out.block_cols());
+  std::fill_n(out.scales, count, typename S::scale::storage{0});
+}
+
+template <quantization_scheme S, class T>
+void refuse_nonfinite(matrix_view<T> in) {
+  if constexpr (S::policy == nonfinite::reject) {
+    for (index_t r = 0; r < in.rows; ++r) {
+      for (index_t c = 0; c < in.cols; ++c) {
+        if (!fp32::is_finite(to_float(in(r, c)))) {
+          fail("input", "finite numbers",
+               "a NaN or an infinity at row " + std::to_string(r) + ", column " + std::to_string(c));
+        }
+      }
+    }
+  }
+}
+
+// Block rows [first, last) of a dequantization; with axis::col the stored matrix is the transpose of `out`.
+template <class S, matrix_element T>
+void dequantize_block_rows(quantized_view<S> in, matrix_view<T> out, axis along, index_t first, index_t last) {
+  using scheme = typename quantized_view<S>::scheme_type;
+  using block = typename scheme::block;
+  const tensor_factors t = in.factors();
+  for (index_t br = first; br < last; ++br) {
+    for (index_t bc = 0; bc < in.block_cols(); ++bc) {
+      const block_extent extent = in.extent(br, bc);
+      const auto scale = in.scales[in.scale_offset(br, bc)];
+      for (int i = 0; i < extent.rows; ++i) {
+        for (int j = 0; j < extent.columns; ++j) {
+          const index_t r = br * block::rows + i, k = bc * block::columns + j;
+          const T y = from_float<T>(decode_element<scheme>(in.code(r, k), scale, t));
+          (along == axis::row ? out(r, k) : out(k, r)) = y;
+        }
+      }
+    }
+  }
+}
+
+template <quantization_scheme S, class T, matrix_element U, rounding_mode R>
+void fake_quantize_block_rows(matrix_view<T> in, matrix_view<U> out, const tensor_factors& t, axis along, R rounding,
+                              index_t first, index_t last) {
+  using block = typename S::block;
+  const index_t rows = along == axis::row ? in.rows : in.cols;
+  const index_t cols = along == axis::row ? in.cols : in.rows;
+  const quantized_view<S> grid{.rows = rows, .cols = cols};
+  const tensor_factors back = S::has_tensor_scale ? S::from_stored(S::stored(t)) : tensor_factors{};
+  float x[block::elements] = {};
+  for (index_t br = first; br < last; ++br) {
+    for (index_t bc = 0; bc < grid.block_cols(); ++bc) {
+      const index_t row = br * block::rows, k = bc * block::columns;
+      const block_extent extent = grid.extent(br, bc);
+      gather_block<S>(in, along, row, k, extent, x);
+      const auto q = quantize_block_at<S>(x, t, rounding, row, k, cols, extent);
+      dequantize_block<S>(q, back, x, extent);
+      for (int i = 0; i < extent.rows; ++i) {
+        for (int j = 0; j < extent.columns; ++j) {
+          const U y = from_float<U>(x[i * block::columns + j]);
+          (along == axis::row ? out(row + i, k + j) : out(k + j, row + i)) = y;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace detail
+
+// max |x| over the elements that are not NaN, 0 where there is none: the reference of current tensor scaling.
+template <host_executor Executor, class T>
+  requires matrix_element<std::remove_const_t<T>>
+float amax(const Executor& executor, matrix_view<T> in) {
+  detail::check_matrix("input", in);
+  std::atomic<std::uint32_t> largest{0};  // magnitudes are ordered as their bits
+  executor.for_ranges(in.rows, in.cols, [&](index_t first, index_t last) {
+    const std::uint32_t m = fp32::bits(detail::amax_of_rows(in, first, last).ignoring_nan());
+    std::uint32_t seen = largest.load();
+    while (seen < m && !largest.compare_exchange_weak(seen, m)) {
+    }
+  });
+  return fp32::from_bits(largest.load());
+}
+
+namespace detail {
+
+// The factors of this call: from the reference given, or from the tensor's own amax.
+template <quantization_scheme S, host_executor Executor, class T>
+tensor_factors resolve_factors(const Executor& executor, matrix_view<T> in, const quantize_options& options) {
+  const int target = checked_target<S>(options.target);
+  if constexpr (S::has_tensor_scale) {
+    float reference = options.reference != nullptr ? *options.reference : amax(executor, in);
+    if (options.reference == nullptr && S::policy == nonfinite::saturate) reference = finite_or_nan(reference);
+    tensor_factors t;
+    reference = checked_reference<S>(reference);
+    in_default_environment([&] { t = S::factors(reference, target); });
+    return t;
+  } else {
+    return {};
+  }
+}
+
+}  // namespace detail
+
+// Quantizes `in` into the caller's memory, with a rounding mode of any type, also one of your own; options.rounding is
+// not read. With axis::row, `out` has the shape of `in`; with axis::col, that of its transpose. Writes every code, every
+// scale (padding included) and the datum of the tensor scale. Under nonfinite::reject, throws before writing anything if
+// the input holds a NaN or an infinity.
+template <host_executor Executor, class T, quantization_scheme S, rounding_mode R>
+  requires matrix_element<std::remove_const_t<T>>
+void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S> out, R rounding,
+                   const quantize_options& options = {}) {
+  detail::check_matrix("input", in);
+  detail::check_quantized("output", out);
+  detail::check_stored_shape(in, out, options.axis);
+  detail::refuse_nonfinite<S>(in);
+  const tensor_factors t = detail::resolve_factors<S>(executor, in, options);
+  detail::clear_scale_padding(out);
+  executor.for_ranges(out.block_rows(), S::block::rows * out.cols, [&](index_t first, index_t last) {
+    detail::quantize_block_rows<S>(in, out, t, options.axis, rounding, first, last);
+  });
+  if constexpr (S::has_tensor_scale) *out.datum = S::stored(t);
+}
+
+// The same with the rounding mode that the options name. Host executors need no workspace.
+template <host_executor Executor, class T, quantization_scheme S>
+  requires matrix_element<std::remove_const_t<T>>
+void quantize_into(const Executor& executor, matrix_view<T> in, quantized_view<S> out,
+                   const quantize_options& options = {}, std::span<std::byte> /*workspace*/ = {}) {
+  std::visit([&](auto rounding) { quantize_with(executor, in, out, rounding, options); }, options.rounding);
+}
+
+// How many bytes of workspace quantize_into wants.
+template <quantization_scheme S, host_executor Executor, class T>
+constexpr std::size_t quantize_workspace(const Executor&, matrix_view<T>, const quantize_options& = {}) {
+  return 0;
+}
+
+// Decodes into the caller's memory. With axis::row, `out` has the shape of `in` as stored; with axis::col, that of its
+// transpose: the orientation that was quantized with axis::col.
+template <host_executor Executor, class S, matrix_element T>
+void dequantize_into(const Executor& executor, quantized_view<S> in, matrix_view<T> out, axis along = axis::row) {
+  detail::check_quantized("input", in);
+  detail::check_matrix("output", out);
+  detail::check_stored_shape(out, in, along);
+  using scheme = typename quantized_view<S>::scheme_type;
+  executor.for_ranges(in.block_rows(), scheme::block::rows * in.cols, [&](index_t first, index_t last) {
+    detail::dequantize_block_rows(in, out, along, first, last);
+  });
+}
+
+// Quantize, then dequantize, without storing codes; `out` has the shape of `in` whatever the axis, and may be the same
+// memory.
+template <quantization_scheme S, host_executor Executor, class T, matrix_element U>
+  requires matrix_element<std::remove_const_t<T>>
+void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view<U> out,
+                        const quantize_options& options = {}) {
+  detail::check_matrix("input", in);
+  detail::check_matrix("output", out);
+  detail::check_same_shape(in, out);
+  detail::refuse_nonfinite<S>(in);
+  const tensor_factors t = detail::resolve_factors<S>(executor, in, options);
+  const bool along_rows = options.axis == axis::row;
+  const index_t block_rows = ceil_div(along_rows ? in.rows : in.cols, index_t{S::block::rows});
+  std::visit(
+      [&](auto rounding) {
+        executor.for_ranges(block_rows, S::block::rows * (along_rows ? in.cols : in.rows),
+                            [&](index_t first, index_t last) {
+                              detail::fake_quantize_block_rows<S>(in, out, t, options.axis, rounding, first, last);
+                            });
+      },
+      options.rounding);
+}
+
+}  // namespace microscale

@@ -1,0 +1,134 @@
+// Owning forms, for convenience on the host.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "quantize.hpp"
+
+namespace microscale {
+
+// A quantized matrix that owns its memory: rows x cols as stored, K-major.
+template <quantization_scheme S>
+class quantized {
+ public:
+  using scheme_type = S;
+  using scale_storage = typename S::scale::storage;
+
+  quantized() = default;
+  quantized(index_t rows, index_t cols, scale_layout layout = scale_layout::linear)
+      : rows_(rows), cols_(cols), layout_(layout) {
+    if (rows < 0 || cols < 0) {
+      detail::fail("quantized shape", "a shape that is not negative", detail::shape_text(rows, cols));
+    }
+    const quantized_size<S> size = size_of<S>(rows, cols, layout);
+    codes_.resize(static_cast<std::size_t>(size.code_bytes));
+    scales_.resize(static_cast<std::size_t>(size.scales));
+  }
+
+  index_t rows() const noexcept { return rows_; }
+  index_t cols() const noexcept { return cols_; }
+
+  // Packed codes, block scales, and what the scheme stores of the tensor scale (see quantized_view).
+  const std::vector<std::uint8_t>& codes() const noexcept { return codes_; }
+  const std::vector<scale_storage>& scales() const noexcept { return scales_; }
+  float datum() const noexcept { return datum_; }
+  // The factor with which decoded (code, block scale) products become values.
+  float decode_multiplier() const noexcept { return S::decode_multiplier(datum_); }
+
+  quantized_view<S> view() noexcept { return make_view<S>(*this); }
+  quantized_view<const S> view() const noexcept { return make_view<const S>(*this); }
+
+ private:
+  template <class Q, class Self>
+  static quantized_view<Q> make_view(Self& self) noexcept {
+    const quantized_size<S> size = size_of<S>(self.rows_, self.cols_, self.layout_);
+    return {self.codes_.data(), self.scales_.data(), &self.datum_, self.rows_, self.cols_,
+            size.code_pitch,    size.scale_pitch,    self.layout_};
+  }
+
+  index_t rows_ = 0;
+  index_t cols_ = 0;
+  scale_layout layout_ = scale_layout::linear;
+  std::vector<std::uint8_t> codes_;
+  std::vector<scale_storage> scales_;
+  float datum_ = 1.0f;
+};
+
+// quantize_into, into new memory. The executor is last known as the first argument: ms::sequential, ms::host.
+template <quantization_scheme S, class Executor, class T>
+quantized<S> quantize(const Executor& executor, matrix_view<T> in, const quantize_options& options = {},
+                      scale_layout layout = scale_layout::linear) {
+  detail::check_matrix("input", in);
+  const bool along_rows = options.axis == axis::row;
+  quantized<S> q(along_rows ? in.rows : in.cols, along_rows ? in.cols : in.rows, layout);
+  quantize_into(executor, in, q.view(), options);
+  return q;
+}
+template <quantization_scheme S, class T>
+quantized<S> quantize(matrix_view<T> in, const quantize_options& options = {},
+                      scale_layout layout = scale_layout::linear) {
+  return quantize<S>(sequential{}, in, options, layout);
+}
+
+// dequantize_into, into new memory, row-major; with axis::col, in the orientation before quantization.
+template <class Executor, quantization_scheme S>
+std::vector<float> dequantize(const Executor& executor, const quantized<S>& q, axis along = axis::row) {
+  std::vector<float> out(static_cast<std::size_t>(q.rows() * q.cols()));
+  const bool along_rows = along == axis::row;
+  dequantize_into(executor, q.view(),
+                  matrix(out.data(), along_rows ? q.rows() : q.cols(), along_rows ? q.cols() : q.rows()), along);
+  return out;
+}
+template <quantization_scheme S>
+std::vector<float> dequantize(const quantized<S>& q, axis along = axis::row) {
+  return dequantize(sequential{}, q, along);
+}
+
+// fake_quantize_into, into new memory of the input's shape.
+template <quantization_scheme S, class Executor, class T>
+std::vector<float> fake_quantize(const Executor& executor, matrix_view<T> in, const quantize_options& options = {}) {
+  detail::check_matrix("input", in);
+  std::vector<float> out(static_cast<std::size_t>(in.rows * in.cols));
+  fake_quantize_into<S>(executor, in, matrix(out.data(), in.rows, in.cols), options);
+  return out;
+}
+template <quantization_scheme S, class T>
+std::vector<float> fake_quantize(matrix_view<T> in, const quantize_options& options = {}) {
+  return fake_quantize<S>(sequential{}, in, options);
+}
+
+// The transpose of a tensor whose blocks are square, without quantizing again: the same codes and scales, turned. It
+// equals quantizing the transpose, except that stochastic codes keep the draws of the rows.
+template <quantization_scheme S>
+  requires(S::block::is_square)
+void transpose_into(quantized_view<const S> in, quantized_view<S> out) {
+  detail::check_quantized("input", in);
+  detail::check_quantized("output", out);
+  if (out.rows != in.cols || out.cols != in.rows) {
+    detail::fail("transposed shape", detail::shape_text(in.cols, in.rows), detail::shape_text(out.rows, out.cols));
+  }
+  detail::clear_scale_padding(out);
+  for (index_t br = 0; br < out.block_rows(); ++br) {
+    for (index_t bc = 0; bc < out.block_cols(); ++bc) {
+      out.scales[out.scale_offset(br, bc)] = in.scales[in.scale_offset(bc, br)];
+    }
+  }
+  using element = typename S::element;
+  std::vector<typename element::storage> row(static_cast<std::size_t>(out.cols));
+  for (index_t r = 0; r < out.rows; ++r) {
+    for (index_t k = 0; k < out.cols; ++k) row[static_cast<std::size_t>(k)] = in.code(k, r);
+    store_codes<element>(out.codes + r * out.code_pitch, row.data(), out.cols);
+  }
+  if constexpr (S::has_tensor_scale) *out.datum = *in.datum;
+}
+template <quantization_scheme S>
+  requires(S::block::is_square)
+quantized<S> transpose(const quantized<S>& in) {
+  quantized<S> out(in.cols(), in.rows());
+  transpose_into<S>(in.view(), out.view());
+  return out;
+}
+
+}  // namespace microscale
