@@ -147,7 +147,8 @@ MICROSCALE_HD constexpr float block_error(const float (&x)[S::block::elements], 
   const float s = S::scale::decode(q.scale);
   for (int i = 0; i < S::block::elements; ++i) {
     if (is_inside<typename S::block>(extent, i)) {
-      error = S::rule::template accumulate_error<S>(error, x[i], S::element::decode(q.codes[i]), s, t);
+      const float y = S::policy == nonfinite::saturate ? finite_or_nan(x[i]) : x[i];
+      error = S::rule::template accumulate_error<S>(error, y, S::element::decode(q.codes[i]), s, t);
     }
   }
   return error;

@@ -69,7 +69,7 @@ template <std::integral Int>
 MICROSCALE_HD constexpr unpacked unpack(Int x) noexcept {
   static_assert(sizeof(Int) <= 8);
   unpacked u;
-  u.negative = x < Int{0};
+  if constexpr (std::is_signed_v<Int>) u.negative = x < Int{0};
   const std::uint64_t bits = static_cast<std::uint64_t>(x);
   u.significand = u.negative ? std::uint64_t{0} - bits : bits;
   return u;

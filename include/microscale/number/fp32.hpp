@@ -2,9 +2,9 @@
 //
 // Scale rules are defined by the order of their FP32 operations, so each operation here is exactly one IEEE 754
 // operation: never contracted into an FMA, never replaced by a reciprocal, never flushed on the device. On the host
-// the operands and the result pass through an empty asm statement that the optimizer cannot see through; on the
-// device PTX's own instructions are used because the intrinsics flush subnormals under -ftz=true. Classification and
-// comparison work on the bits, which -ffast-math cannot fold away.
+// the operands and the result pass through an empty asm statement that the optimizer cannot see through, or the
+// operation is the instruction itself; on the device PTX's own instructions are used because the intrinsics flush
+// subnormals under -ftz=true. Classification and comparison work on the bits, which -ffast-math cannot fold away.
 //
 // Precondition of the rounded operations on the host: the thread rounds to nearest and does not flush subnormals
 // (the default). Whole-tensor calls see to it themselves; see tensor/environment.hpp.
@@ -61,6 +61,46 @@ MICROSCALE_HD inline float opaque(float x) noexcept {
 #else
   volatile float hidden = x;
   return hidden;
+#endif
+}
+
+// Quotient and square root by the instruction itself. Hiding the operands is not enough for these: under -ffast-math
+// clang divides several numbers by one divisor through its reciprocal, and takes roots by rsqrtss.
+MICROSCALE_HD inline float quotient(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  return a / b;  // not used there
+#elif defined(__AVX__)
+  float r;
+  asm("{vdivss %2, %1, %0|vdivss %0, %1, %2}" : "=x"(r) : "x"(a), "x"(b));
+  return r;
+#elif defined(__x86_64__)
+  asm("{divss %1, %0|divss %0, %1}" : "+x"(a) : "x"(b));
+  return a;
+#elif defined(__aarch64__)
+  float r;
+  asm("fdiv %s0, %s1, %s2" : "=w"(r) : "w"(a), "w"(b));
+  return r;
+#else
+  return opaque(opaque(a) / opaque(b));
+#endif
+}
+MICROSCALE_HD inline float square_root(float a) noexcept {
+#if defined(__CUDA_ARCH__)
+  return a;  // not used there
+#elif defined(__AVX__)
+  float r;
+  asm("{vsqrtss %1, %1, %0|vsqrtss %0, %1, %1}" : "=x"(r) : "x"(a));
+  return r;
+#elif defined(__x86_64__)
+  float r;
+  asm("{sqrtss %1, %0|sqrtss %0, %1}" : "=x"(r) : "x"(a));
+  return r;
+#elif defined(__aarch64__)
+  float r;
+  asm("fsqrt %s0, %s1" : "=w"(r) : "w"(a));
+  return r;
+#else
+  return opaque(__builtin_sqrtf(opaque(a)));
 #endif
 }
 
@@ -122,7 +162,7 @@ MICROSCALE_HD constexpr float div(float a, float b) noexcept {
   asm("div.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 #else
-  return detail::opaque(detail::opaque(a) / detail::opaque(b));
+  return detail::quotient(a, b);
 #endif
 }
 
@@ -148,7 +188,7 @@ MICROSCALE_HD inline float sqrt(float a) noexcept {
   asm("sqrt.rn.f32 %0, %1;" : "=f"(r) : "f"(a));
   return r;
 #else
-  return detail::opaque(__builtin_sqrtf(detail::opaque(a)));
+  return detail::square_root(a);
 #endif
 }
 

@@ -15,7 +15,7 @@ namespace microscale {
 
 struct gemm_options {
   // The factor applied last, in one FP32 multiplication. By default fl(D_a D_b), D being each operand's decode
-  // multiplier. TransformerEngine's own, A_a A_b / (6 6 448 448), is an ulp apart at times: pass it here.
+  // multiplier, of the output's row and column where there is one per row. TransformerEngine's own, A_a A_b / (6 6 448 448), is an ulp apart at times: pass it here.
   std::optional<float> alpha = std::nullopt;
 };
 
@@ -30,21 +30,25 @@ void check_gemm(const quantized_view<const A>& a, const quantized_view<const B>&
   if (c.rows != a.rows || c.cols != b.rows) {
     fail("GEMM output shape", shape_text(a.rows, b.rows), shape_text(c.rows, c.cols));
   }
+  // A tensor scale that changes along K could not be applied after the sum.
+  if (a.tile.cols != 0) fail("tensor scales of GEMM operand A", "tiles of whole rows", shape_text(a.tile.rows, a.tile.cols));
+  if (b.tile.cols != 0) fail("tensor scales of GEMM operand B", "tiles of whole rows", shape_text(b.tile.rows, b.tile.cols));
 }
 
-// fl(D_a D_b), or what the caller gave.
+// The factor of output (i, j): fl(D_a D_b), or what the caller gave.
 template <class A, class B>
-float gemm_alpha(const quantized_view<const A>& a, const quantized_view<const B>& b, const gemm_options& options) {
+float gemm_alpha(const quantized_view<const A>& a, const quantized_view<const B>& b, const gemm_options& options,
+                 index_t i = 0, index_t j = 0) {
   if (options.alpha) return *options.alpha;
-  return fp32::mul(a.factors().decode, b.factors().decode);
+  return fp32::mul(a.factors(a.tile_index(i, 0)).decode, b.factors(b.tile_index(j, 0)).decode);
 }
 
 // Rows [first, last) of the output.
 template <exact_accumulation P, class A, class B>
 void gemm_rows(const quantized_view<const A>& a, const quantized_view<const B>& b, const matrix_view<float>& c,
-               float alpha, index_t first, index_t last) {
+               const gemm_options& options, index_t first, index_t last) {
   for (index_t i = first; i < last; ++i) {
-    for (index_t j = 0; j < c.cols; ++j) c(i, j) = fp32::mul(P::dot(a, i, b, j), alpha);
+    for (index_t j = 0; j < c.cols; ++j) c(i, j) = fp32::mul(P::dot(a, i, b, j), gemm_alpha(a, b, options, i, j));
   }
 }
 
@@ -54,23 +58,29 @@ void gemm_rows(const quantized_view<const A>& a, const quantized_view<const B>& 
 // by alpha. k = 0 gives zeros.
 template <exact_accumulation P = exact_f32, host_executor Executor, class A, class B>
 void gemm_into(const Executor& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
-               const gemm_options& options = {}) {
+               const gemm_options& options = {}, std::span<std::byte> /*workspace*/ = {}) {
   const quantized_view<const A> a = a_in;
   const quantized_view<const B> b = b_in;
   detail::check_gemm(a, b, c);
-  float alpha = 1.0f;
-  detail::in_default_environment([&] { alpha = detail::gemm_alpha(a, b, options); });
   executor.for_ranges(c.rows, c.cols * a.cols, [&](index_t first, index_t last) {
-    detail::gemm_rows<P>(a, b, c, alpha, first, last);
+    detail::gemm_rows<P>(a, b, c, options, first, last);
   });
 }
 
+// How many bytes of workspace gemm_into<P> wants.
+template <exact_accumulation P, host_executor Executor, class A, class B>
+constexpr std::size_t gemm_workspace(const Executor&, const quantized_view<A>&, const quantized_view<B>&) {
+  return 0;
+}
+
 // The same into new memory, row-major m x n.
-template <class P = exact_f32, class Executor, quantization_scheme A, quantization_scheme B>
+template <class P = exact_f32, host_executor Executor, quantization_scheme A, quantization_scheme B>
 std::vector<float> gemm(const Executor& executor, const quantized<A>& a, const quantized<B>& b,
                         const gemm_options& options = {}) {
   std::vector<float> c(static_cast<std::size_t>(a.rows() * b.rows()));
-  gemm_into<P>(executor, a.view(), b.view(), matrix(c.data(), a.rows(), b.rows()), options);
+  std::vector<std::byte> workspace(gemm_workspace<P>(executor, a.view(), b.view()));
+  gemm_into<P>(executor, a.view(), b.view(), matrix(c.data(), a.rows(), b.rows()), options,
+               std::span<std::byte>(workspace));
   return c;
 }
 template <class P = exact_f32, quantization_scheme A, quantization_scheme B>

@@ -57,15 +57,16 @@ quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis al
   detail::check_quantized("quantized", q);
   detail::check_stored_shape(source, q, along);
   quantization_metrics m;
-  const tensor_factors t = q.factors();
-  // The largest magnitude that a block can express, and the amax below which its ideal scale rounds to zero.
-  const double unit = static_cast<double>(t.decode) * static_cast<double>(scheme::element::largest());
-  const double ceiling = unit * static_cast<double>(scheme::scale::largest());
-  const double floor = unit * static_cast<double>(scheme::scale::smallest_positive()) * (scheme::scale::has_zero ? 0.5 : 1.0);
   for (index_t br = 0; br < q.block_rows(); ++br) {
     for (index_t bc = 0; bc < q.block_cols(); ++bc) {
       const block_extent extent = q.extent(br, bc);
       const auto scale = q.scales[q.scale_offset(br, bc)];
+      const tensor_factors t = q.factors(q.tile_index(br * block::rows, bc * block::columns));
+      // The largest magnitude that a block can express, and the amax below which its ideal scale rounds to zero.
+      const double unit = static_cast<double>(t.decode) * static_cast<double>(scheme::element::largest());
+      const double ceiling = unit * static_cast<double>(scheme::scale::largest());
+      const double floor =
+          unit * static_cast<double>(scheme::scale::smallest_positive()) * (scheme::scale::has_zero ? 0.5 : 1.0);
       quantization_metrics of_block;
       running_amax amax;
       for (int i = 0; i < extent.rows; ++i) {

@@ -21,7 +21,8 @@ struct quantize_options {
   any_rounding rounding = nearest_even{};
   // The amax that the tensor scale derives from: finite and not negative (schemes whose owner accepts it: or
   // infinite). Null means this tensor's own (current scaling). Not read by schemes without a tensor scale. Host memory
-  // for host executors, device memory for ms::cuda.
+  // for host executors, device memory for ms::cuda. Where the output has several tensor scales (quantized_view::tile),
+  // one for each.
   const float* reference = nullptr;
   // The block scale that a block with amax == reference gets; 0 means the scheme's own. Only for schemes that store a
   // multiplier, since decoding does not need it.
@@ -45,6 +46,11 @@ void check_quantized(const char* what, const quantized_view<S>& q) {
   using scheme = typename quantized_view<S>::scheme_type;
   if (q.rows < 0 || q.cols < 0) fail(what, "a shape that is not negative", shape_text(q.rows, q.cols));
   if (scheme::has_tensor_scale && q.datum == nullptr) fail(what, "memory for the tensor scale's datum", "a null pointer");
+  const tensor_tile& tile = q.tile;
+  const bool whole_blocks = tile.rows % scheme::block::rows == 0 && tile.cols % scheme::block::columns == 0;
+  if (tile.rows < 0 || tile.cols < 0 || !whole_blocks) {
+    fail(what, "tensor-scale tiles of whole blocks", shape_text(tile.rows, tile.cols));
+  }
   if (q.empty()) return;
   if (q.codes == nullptr || q.scales == nullptr) fail(what, "memory for codes and scales", "a null pointer");
   const index_t needed = packed_bytes(scheme::element::bits, q.cols);

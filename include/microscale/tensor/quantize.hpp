@@ -53,15 +53,21 @@ quantized_block<S> quantize_block_at(const float (&x)[S::block::elements], const
   }
 }
 
-// Block rows [first, last) of the stored grid.
-template <quantization_scheme S, class T, rounding_mode R>
-void quantize_block_rows(matrix_view<T> in, quantized_view<S> out, const tensor_factors& t, axis along, R rounding,
+// Block rows [first, last) of the stored grid; factors_at(i) gives the tensor factors of tile i.
+template <quantization_scheme S, class T, class FactorsAt, rounding_mode R>
+void quantize_block_rows(matrix_view<T> in, quantized_view<S> out, const FactorsAt& factors_at, axis along, R rounding,
                          index_t first, index_t last) {
   using block = typename S::block;
   float x[block::elements] = {};
+  index_t tile = -1;
+  tensor_factors t;
   for (index_t br = first; br < last; ++br) {
     for (index_t bc = 0; bc < out.block_cols(); ++bc) {
       const index_t row = br * block::rows, k = bc * block::columns;
+      if (const index_t here = out.tile_index(row, k); here != tile) {
+        tile = here;
+        t = factors_at(tile);
+      }
       const block_extent extent = out.extent(br, bc);
       gather_block<S>(in, along, row, k, extent, x);
       const auto q = quantize_block_at<S>(x, t, rounding, row, k, out.cols, extent);
@@ -101,9 +107,14 @@ template <class S, matrix_element T>
 void dequantize_block_rows(quantized_view<S> in, matrix_view<T> out, axis along, index_t first, index_t last) {
   using scheme = typename quantized_view<S>::scheme_type;
   using block = typename scheme::block;
-  const tensor_factors t = in.factors();
+  index_t tile = -1;
+  tensor_factors t;
   for (index_t br = first; br < last; ++br) {
     for (index_t bc = 0; bc < in.block_cols(); ++bc) {
+      if (const index_t here = in.tile_index(br * block::rows, bc * block::columns); here != tile) {
+        tile = here;
+        t = in.factors(tile);
+      }
       const block_extent extent = in.extent(br, bc);
       const auto scale = in.scales[in.scale_offset(br, bc)];
       for (int i = 0; i < extent.rows; ++i) {
@@ -162,20 +173,30 @@ float amax(const Executor& executor, matrix_view<T> in) {
 
 namespace detail {
 
-// The factors of this call: from the reference given, or from the tensor's own amax.
+// The reference of a tensor, or of one tile of it: the one given, or its own amax.
 template <quantization_scheme S, host_executor Executor, class T>
-tensor_factors resolve_factors(const Executor& executor, matrix_view<T> in, const quantize_options& options) {
-  const int target = checked_target<S>(options.target);
-  if constexpr (S::has_tensor_scale) {
-    float reference = options.reference != nullptr ? *options.reference : amax(executor, in);
-    if (options.reference == nullptr && S::policy == nonfinite::saturate) reference = finite_or_nan(reference);
-    tensor_factors t;
-    reference = checked_reference<S>(reference);
-    in_default_environment([&] { t = S::factors(reference, target); });
-    return t;
-  } else {
-    return {};
-  }
+float resolve_reference(const Executor& executor, matrix_view<T> in, const float* given) {
+  float reference = given != nullptr ? *given : amax(executor, in);
+  if (given == nullptr && S::policy == nonfinite::saturate) reference = finite_or_nan(reference);
+  return checked_reference<S>(reference);
+}
+
+template <quantization_scheme S>
+tensor_factors factors_in_default_environment(float reference, int target) {
+  tensor_factors t;
+  in_default_environment([&] { t = S::factors(reference, target); });
+  return t;
+}
+
+// The part of `in` that becomes tile (i, j) of `out`.
+template <class T, class S>
+matrix_view<T> tile_of(matrix_view<T> in, const quantized_view<S>& out, axis along, index_t i, index_t j) {
+  const index_t height = out.tile.rows == 0 ? out.rows : out.tile.rows;
+  const index_t width = out.tile.cols == 0 ? out.cols : out.tile.cols;
+  const index_t r = i * height, k = j * width;
+  const index_t rows = smaller(height, out.rows - r), cols = smaller(width, out.cols - k);
+  return along == axis::row ? matrix_view<T>{in.data + r * in.pitch + k, rows, cols, in.pitch}
+                            : matrix_view<T>{in.data + k * in.pitch + r, cols, rows, in.pitch};
 }
 
 }  // namespace detail
@@ -192,12 +213,32 @@ void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S
   detail::check_quantized("output", out);
   detail::check_stored_shape(in, out, options.axis);
   detail::refuse_nonfinite<S>(in);
-  const tensor_factors t = detail::resolve_factors<S>(executor, in, options);
+  const int target = detail::checked_target<S>(options.target);
+  const index_t tiles = S::has_tensor_scale ? out.tile_rows() * out.tile_cols() : 0;
+  // With several tensor scales, `datum` holds the references until the blocks are done.
+  tensor_factors whole;
+  if (tiles == 1) {
+    whole = detail::factors_in_default_environment<S>(
+        detail::resolve_reference<S>(executor, in, options.reference), target);
+  }
+  if (tiles > 1) {
+    for (index_t i = 0; i < tiles; ++i) {
+      const auto part = detail::tile_of(in, out, options.axis, i / out.tile_cols(), i % out.tile_cols());
+      const float* given = options.reference != nullptr ? options.reference + i : nullptr;
+      out.datum[i] = detail::resolve_reference<S>(executor, part, given);
+    }
+  }
+  const auto factors_at = [&](index_t tile) { return tiles > 1 ? S::factors(out.datum[tile], target) : whole; };
+
   detail::clear_scale_padding(out);
   executor.for_ranges(out.block_rows(), S::block::rows * out.cols, [&](index_t first, index_t last) {
-    detail::quantize_block_rows<S>(in, out, t, options.axis, rounding, first, last);
+    detail::quantize_block_rows<S>(in, out, factors_at, options.axis, rounding, first, last);
   });
-  if constexpr (S::has_tensor_scale) *out.datum = S::stored(t);
+  if constexpr (S::has_tensor_scale) {
+    for (index_t i = 0; i < tiles; ++i) {
+      out.datum[i] = S::stored(tiles == 1 ? whole : detail::factors_in_default_environment<S>(out.datum[i], target));
+    }
+  }
 }
 
 // The same with the rounding mode that the options name. Host executors need no workspace.
@@ -227,7 +268,7 @@ void dequantize_into(const Executor& executor, quantized_view<S> in, matrix_view
   });
 }
 
-// Quantize, then dequantize, without storing codes; `out` has the shape of `in` whatever the axis, and may be the same
+// Quantize, then dequantize, without storing codes, under one tensor scale; `out` has the shape of `in` whatever the axis, and may be the same
 // memory.
 template <quantization_scheme S, host_executor Executor, class T, matrix_element U>
   requires matrix_element<std::remove_const_t<T>>
@@ -237,7 +278,12 @@ void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view
   detail::check_matrix("output", out);
   detail::check_same_shape(in, out);
   detail::refuse_nonfinite<S>(in);
-  const tensor_factors t = detail::resolve_factors<S>(executor, in, options);
+  const int target = detail::checked_target<S>(options.target);
+  tensor_factors t;
+  if constexpr (S::has_tensor_scale) {
+    t = detail::factors_in_default_environment<S>(detail::resolve_reference<S>(executor, in, options.reference),
+                                                  target);
+  }
   const bool along_rows = options.axis == axis::row;
   const index_t block_rows = ceil_div(along_rows ? in.rows : in.cols, index_t{S::block::rows});
   std::visit(

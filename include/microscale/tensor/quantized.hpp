@@ -17,25 +17,29 @@ class quantized {
   using scale_storage = typename S::scale::storage;
 
   quantized() = default;
-  quantized(index_t rows, index_t cols, scale_layout layout = scale_layout::linear)
-      : rows_(rows), cols_(cols), layout_(layout) {
+  quantized(index_t rows, index_t cols, scale_layout layout = scale_layout::linear, tensor_tile tile = {})
+      : rows_(rows), cols_(cols), layout_(layout), tile_(tile) {
     if (rows < 0 || cols < 0) {
       detail::fail("quantized shape", "a shape that is not negative", detail::shape_text(rows, cols));
     }
     const quantized_size<S> size = size_of<S>(rows, cols, layout);
     codes_.resize(static_cast<std::size_t>(size.code_bytes));
     scales_.resize(static_cast<std::size_t>(size.scales));
+    const quantized_view<S> v = view();
+    data_.assign(static_cast<std::size_t>(v.tile_rows() * v.tile_cols()), 1.0f);
   }
 
   index_t rows() const noexcept { return rows_; }
   index_t cols() const noexcept { return cols_; }
 
-  // Packed codes, block scales, and what the scheme stores of the tensor scale (see quantized_view).
+  // Packed codes, block scales, and what the scheme stores of the tensor scale (see quantized_view); of the first one
+  // where there are several.
   const std::vector<std::uint8_t>& codes() const noexcept { return codes_; }
   const std::vector<scale_storage>& scales() const noexcept { return scales_; }
-  float datum() const noexcept { return datum_; }
+  float datum() const noexcept { return data_.front(); }
+  const std::vector<float>& data() const noexcept { return data_; }
   // The factor with which decoded (code, block scale) products become values.
-  float decode_multiplier() const noexcept { return S::decode_multiplier(datum_); }
+  float decode_multiplier() const noexcept { return S::decode_multiplier(datum()); }
 
   quantized_view<S> view() noexcept { return make_view<S>(*this); }
   quantized_view<const S> view() const noexcept { return make_view<const S>(*this); }
@@ -44,8 +48,8 @@ class quantized {
   template <class Q, class Self>
   static quantized_view<Q> make_view(Self& self) noexcept {
     const quantized_size<S> size = size_of<S>(self.rows_, self.cols_, self.layout_);
-    return {self.codes_.data(), self.scales_.data(), &self.datum_, self.rows_, self.cols_,
-            size.code_pitch,    size.scale_pitch,    self.layout_};
+    return {self.codes_.data(), self.scales_.data(), self.data_.data(), self.rows_, self.cols_,
+            size.code_pitch,    size.scale_pitch,    self.layout_,      self.tile_};
   }
 
   index_t rows_ = 0;
@@ -53,27 +57,28 @@ class quantized {
   scale_layout layout_ = scale_layout::linear;
   std::vector<std::uint8_t> codes_;
   std::vector<scale_storage> scales_;
-  float datum_ = 1.0f;
+  tensor_tile tile_;
+  std::vector<float> data_ = {1.0f};
 };
 
-// quantize_into, into new memory. The executor is last known as the first argument: ms::sequential, ms::host.
-template <quantization_scheme S, class Executor, class T>
+// quantize_into, into new memory; layout and tile as in quantized_view.
+template <quantization_scheme S, host_executor Executor, class T>
 quantized<S> quantize(const Executor& executor, matrix_view<T> in, const quantize_options& options = {},
-                      scale_layout layout = scale_layout::linear) {
+                      scale_layout layout = scale_layout::linear, tensor_tile tile = {}) {
   detail::check_matrix("input", in);
   const bool along_rows = options.axis == axis::row;
-  quantized<S> q(along_rows ? in.rows : in.cols, along_rows ? in.cols : in.rows, layout);
+  quantized<S> q(along_rows ? in.rows : in.cols, along_rows ? in.cols : in.rows, layout, tile);
   quantize_into(executor, in, q.view(), options);
   return q;
 }
 template <quantization_scheme S, class T>
 quantized<S> quantize(matrix_view<T> in, const quantize_options& options = {},
-                      scale_layout layout = scale_layout::linear) {
-  return quantize<S>(sequential{}, in, options, layout);
+                      scale_layout layout = scale_layout::linear, tensor_tile tile = {}) {
+  return quantize<S>(sequential{}, in, options, layout, tile);
 }
 
 // dequantize_into, into new memory, row-major; with axis::col, in the orientation before quantization.
-template <class Executor, quantization_scheme S>
+template <host_executor Executor, quantization_scheme S>
 std::vector<float> dequantize(const Executor& executor, const quantized<S>& q, axis along = axis::row) {
   std::vector<float> out(static_cast<std::size_t>(q.rows() * q.cols()));
   const bool along_rows = along == axis::row;
@@ -87,7 +92,7 @@ std::vector<float> dequantize(const quantized<S>& q, axis along = axis::row) {
 }
 
 // fake_quantize_into, into new memory of the input's shape.
-template <quantization_scheme S, class Executor, class T>
+template <quantization_scheme S, host_executor Executor, class T>
 std::vector<float> fake_quantize(const Executor& executor, matrix_view<T> in, const quantize_options& options = {}) {
   detail::check_matrix("input", in);
   std::vector<float> out(static_cast<std::size_t>(in.rows * in.cols));
@@ -109,6 +114,10 @@ void transpose_into(quantized_view<const S> in, quantized_view<S> out) {
   if (out.rows != in.cols || out.cols != in.rows) {
     detail::fail("transposed shape", detail::shape_text(in.cols, in.rows), detail::shape_text(out.rows, out.cols));
   }
+  if (out.tile != tensor_tile{in.tile.cols, in.tile.rows}) {
+    detail::fail("transposed tensor-scale tile", detail::shape_text(in.tile.cols, in.tile.rows),
+                 detail::shape_text(out.tile.rows, out.tile.cols));
+  }
   detail::clear_scale_padding(out);
   for (index_t br = 0; br < out.block_rows(); ++br) {
     for (index_t bc = 0; bc < out.block_cols(); ++bc) {
@@ -121,12 +130,19 @@ void transpose_into(quantized_view<const S> in, quantized_view<S> out) {
     for (index_t k = 0; k < out.cols; ++k) row[static_cast<std::size_t>(k)] = in.code(k, r);
     store_codes<element>(out.codes + r * out.code_pitch, row.data(), out.cols);
   }
-  if constexpr (S::has_tensor_scale) *out.datum = *in.datum;
+  if constexpr (S::has_tensor_scale) {
+    for (index_t i = 0; i < out.tile_rows(); ++i) {
+      for (index_t j = 0; j < out.tile_cols(); ++j) {
+        out.datum[i * out.tile_cols() + j] = in.datum[j * in.tile_cols() + i];
+      }
+    }
+  }
 }
 template <quantization_scheme S>
   requires(S::block::is_square)
 quantized<S> transpose(const quantized<S>& in) {
-  quantized<S> out(in.cols(), in.rows());
+  const tensor_tile tile = in.view().tile;
+  quantized<S> out(in.cols(), in.rows(), scale_layout::linear, {tile.cols, tile.rows});
   transpose_into<S>(in.view(), out.view());
   return out;
 }

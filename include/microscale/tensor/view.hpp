@@ -76,10 +76,19 @@ MICROSCALE_HD constexpr T from_float(float x) noexcept {
 //        what the second operand wants
 enum class axis : std::uint8_t { row, col };
 
+// Which elements share one tensor scale: tiles of rows x cols elements as stored, 0 meaning all of them. {} is one tensor
+// scale for the whole matrix, {1, 0} one per row. A tile is made of whole blocks.
+struct tensor_tile {
+  index_t rows = 0;
+  index_t cols = 0;
+
+  friend constexpr bool operator==(const tensor_tile&, const tensor_tile&) = default;
+};
+
 // A quantized matrix in memory of the caller's: `rows` x `cols` elements as stored, K-major, so blocks run along a
 // row. Packed codes of row r begin at codes[r * code_pitch]; the scale of the block at (row, column) of the grid of
 // blocks lies at scales[scale_offset(...)]; `datum` points at what the scheme stores of the tensor scale
-// (tensor_scale.hpp), and is not read by schemes without one. For inputs, S is const.
+// (tensor_scale.hpp), one float per tile in row-major order, and is not read by schemes without one. For inputs, S is const.
 template <class S>
 struct quantized_view {
   using scheme_type = std::remove_const_t<S>;
@@ -95,6 +104,7 @@ struct quantized_view {
   index_t code_pitch = 0;   // bytes from one row of codes to the next
   index_t scale_pitch = 0;  // scales from one row of the grid to the next; linear layout only
   scale_layout layout = scale_layout::linear;
+  tensor_tile tile = {};
 
   MICROSCALE_HD constexpr bool empty() const noexcept { return rows == 0 || cols == 0; }
   // The grid of blocks.
@@ -120,13 +130,24 @@ struct quantized_view {
   MICROSCALE_HD constexpr scale_storage scale(index_t r, index_t k) const noexcept {
     return scales[scale_offset(r / scheme_type::block::rows, k / scheme_type::block::columns)];
   }
-  MICROSCALE_HD constexpr tensor_factors factors() const noexcept {
-    return scheme_type::has_tensor_scale ? scheme_type::from_stored(*datum) : tensor_factors{};
+  // The grid of tensor scales; an empty matrix still has one.
+  MICROSCALE_HD constexpr index_t tile_rows() const noexcept {
+    return tile.rows == 0 ? 1 : larger(index_t{1}, ceil_div(rows, tile.rows));
+  }
+  MICROSCALE_HD constexpr index_t tile_cols() const noexcept {
+    return tile.cols == 0 ? 1 : larger(index_t{1}, ceil_div(cols, tile.cols));
+  }
+  MICROSCALE_HD constexpr index_t tile_index(index_t r, index_t k) const noexcept {
+    return (tile.rows == 0 ? 0 : r / tile.rows) * tile_cols() + (tile.cols == 0 ? 0 : k / tile.cols);
+  }
+  // What decoding the elements of tile `index` needs.
+  MICROSCALE_HD constexpr tensor_factors factors(index_t index = 0) const noexcept {
+    return scheme_type::has_tensor_scale ? scheme_type::from_stored(datum[index]) : tensor_factors{};
   }
   template <class U>
     requires(!std::is_const_v<S> && std::is_same_v<U, const S>)
   MICROSCALE_HD constexpr operator quantized_view<U>() const noexcept {
-    return {codes, scales, datum, rows, cols, code_pitch, scale_pitch, layout};
+    return {codes, scales, datum, rows, cols, code_pitch, scale_pitch, layout, tile};
   }
 };
 

@@ -1,0 +1,141 @@
+// A blocked FP32 GEMM for decoded operands: C = alpha A B^T with A m x k and B n x k, both row-major.
+//
+// Each output is summed over k in order by one thread, so the result does not depend on tiling or threads; it does
+// depend on whether the processor fuses multiplies and adds. It is the `vendor` accumulation where no BLAS is linked.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "../tensor/executor.hpp"
+
+namespace microscale::detail {
+
+// The instruction sets that the inner loop is compiled for; the widest one that the processor has is used.
+enum class vector_isa : std::uint8_t { baseline, avx2, avx512 };
+
+inline vector_isa detect_vector_isa() noexcept {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return vector_isa::avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return vector_isa::avx2;
+#endif
+  return vector_isa::baseline;
+}
+
+// f(0), ..., f(N - 1) with constant arguments, so that arrays indexed by them live in registers.
+template <class F, int... I>
+[[gnu::always_inline]] inline void unrolled(std::integer_sequence<int, I...>, F f) {
+  (f(I), ...);
+}
+
+// Rows x (Vectors * Lanes) outputs, kept in registers: `a` holds Rows rows `a_pitch` apart, `b` a panel of k runs of
+// Vectors * Lanes columns.
+template <int Rows, int Vectors, int Lanes>
+[[gnu::always_inline]] inline void gemm_tile(const float* a, index_t a_pitch, const float* b, index_t k, float alpha,
+                                             float* out) {
+  typedef float lanes __attribute__((vector_size(Lanes * sizeof(float)), aligned(sizeof(float))));
+  constexpr std::make_integer_sequence<int, Rows> rows;
+  constexpr std::make_integer_sequence<int, Vectors> vectors;
+  lanes sum[Rows][Vectors] = {};
+  for (index_t i = 0; i < k; ++i) {
+    const lanes* column = reinterpret_cast<const lanes*>(b + i * Vectors * Lanes);
+    lanes right[Vectors];
+    unrolled(vectors, [&](int v) __attribute__((always_inline)) { right[v] = column[v]; });
+    unrolled(rows, [&](int r) __attribute__((always_inline)) {
+      const float left = a[r * a_pitch + i];
+      unrolled(vectors, [&](int v) __attribute__((always_inline)) { sum[r][v] += left * right[v]; });
+    });
+  }
+  unrolled(rows, [&](int r) __attribute__((always_inline)) {
+    lanes* row = reinterpret_cast<lanes*>(out + r * Vectors * Lanes);
+    unrolled(vectors, [&](int v) __attribute__((always_inline)) { row[v] = sum[r][v] * alpha; });
+  });
+}
+
+inline constexpr int gemm_rows_per_tile = 6;
+inline constexpr int gemm_largest_panel = 64;
+
+#if defined(__x86_64__)
+[[gnu::target("avx512f"), gnu::noinline]] inline void gemm_tile_avx512(const float* a, index_t pitch, const float* b,
+                                                                       index_t k, float alpha, float* out) {
+  gemm_tile<gemm_rows_per_tile, 4, 16>(a, pitch, b, k, alpha, out);
+}
+[[gnu::target("avx2,fma"), gnu::noinline]] inline void gemm_tile_avx2(const float* a, index_t pitch, const float* b,
+                                                                      index_t k, float alpha, float* out) {
+  gemm_tile<gemm_rows_per_tile, 2, 8>(a, pitch, b, k, alpha, out);
+}
+#endif
+[[gnu::noinline]] inline void gemm_tile_baseline(const float* a, index_t pitch, const float* b, index_t k, float alpha,
+                                                 float* out) {
+  gemm_tile<gemm_rows_per_tile, 2, 4>(a, pitch, b, k, alpha, out);
+}
+
+struct gemm_kernel {
+  void (*tile)(const float*, index_t, const float*, index_t, float, float*);
+  int columns;  // of a panel
+};
+
+inline gemm_kernel select_gemm_kernel() noexcept {
+#if defined(__x86_64__)
+  switch (detect_vector_isa()) {
+    case vector_isa::avx512: return {gemm_tile_avx512, 64};
+    case vector_isa::avx2: return {gemm_tile_avx2, 16};
+    case vector_isa::baseline: break;
+  }
+#endif
+  return {gemm_tile_baseline, 8};
+}
+
+// The floats of scratch memory that one thread needs.
+inline index_t gemm_scratch(index_t k) noexcept {
+  return gemm_largest_panel * k + gemm_rows_per_tile * k + gemm_rows_per_tile * gemm_largest_panel;
+}
+
+// Columns [first, last) of C, in panels of the kernel's width.
+inline void gemm_f32_columns(const matrix_view<const float>& a, const matrix_view<const float>& b,
+                             const matrix_view<float>& c, float alpha, index_t first, index_t last) {
+  const gemm_kernel kernel = select_gemm_kernel();
+  const index_t k = a.cols, width = kernel.columns;
+  std::vector<float> scratch(static_cast<std::size_t>(gemm_scratch(k)));
+  float* const panel = scratch.data();
+  float* const edge = panel + gemm_largest_panel * k;
+  float* const tile = edge + gemm_rows_per_tile * k;
+  for (index_t j = first; j < last; j += width) {
+    const index_t columns = std::min(width, last - j);
+    for (index_t v = 0; v < width; ++v) {
+      if (v < columns) {
+        const float* source = b.data + (j + v) * b.pitch;
+        for (index_t i = 0; i < k; ++i) panel[i * width + v] = source[i];
+      } else {
+        for (index_t i = 0; i < k; ++i) panel[i * width + v] = 0.0f;
+      }
+    }
+    for (index_t i = 0; i < a.rows; i += gemm_rows_per_tile) {
+      const index_t rows = std::min(index_t{gemm_rows_per_tile}, a.rows - i);
+      const float* left = a.data + i * a.pitch;
+      index_t pitch = a.pitch;
+      if (rows < gemm_rows_per_tile) {  // the last rows, padded with zeros
+        std::fill_n(edge, gemm_rows_per_tile * k, 0.0f);
+        for (index_t r = 0; r < rows; ++r) std::copy_n(left + r * a.pitch, k, edge + r * k);
+        left = edge;
+        pitch = k;
+      }
+      kernel.tile(left, pitch, panel, k, alpha, tile);
+      for (index_t r = 0; r < rows; ++r) std::copy_n(tile + r * width, columns, c.data + (i + r) * c.pitch + j);
+    }
+  }
+}
+
+// C = alpha A B^T.
+template <host_executor Executor>
+void gemm_f32(const Executor& executor, const matrix_view<const float>& a, const matrix_view<const float>& b,
+              const matrix_view<float>& c, float alpha) {
+  const index_t panel = select_gemm_kernel().columns;
+  executor.for_ranges(ceil_div(c.cols, panel), panel * a.cols * a.rows, [&](index_t first, index_t last) {
+    gemm_f32_columns(a, b, c, alpha, first * panel, std::min(last * panel, c.cols));
+  });
+}
+
+}  // namespace microscale::detail

@@ -1,0 +1,38 @@
+// ms::host: the host's threads.
+#pragma once
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "../tensor/executor.hpp"
+
+namespace microscale {
+
+// Splits a call over threads. Results do not depend on the number of threads. Small work stays on the calling thread,
+// because starting a thread costs about as much as quantizing a few thousand elements.
+struct host {
+  // How many threads at most; 0 means one per hardware thread.
+  int threads = 0;
+
+  template <class F>
+  void for_ranges(index_t count, index_t cost, F&& f) const {
+    constexpr index_t smallest_share = 1 << 15;  // elements that are worth a thread
+    const index_t available = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
+    const index_t useful = std::max(index_t{1}, count * std::max(cost, index_t{1}) / smallest_share);
+    const index_t parts = std::min({available, useful, count});
+    if (parts <= 1) return sequential{}.for_ranges(count, cost, f);
+
+    const auto run_part = [&](index_t part) {
+      const index_t first = count * part / parts, last = count * (part + 1) / parts;
+      detail::in_default_environment([&] { f(first, last); });
+    };
+    std::vector<std::thread> others;
+    others.reserve(static_cast<std::size_t>(parts - 1));
+    for (index_t part = 1; part < parts; ++part) others.emplace_back(run_part, part);
+    run_part(0);
+    for (std::thread& t : others) t.join();
+  }
+};
+
+}  // namespace microscale

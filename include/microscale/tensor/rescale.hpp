@@ -1,0 +1,46 @@
+// Moving a quantized tensor under another tensor scale, without touching its codes.
+#pragma once
+
+#include <cstdint>
+
+#include "quantized.hpp"
+
+namespace microscale {
+
+// Rewrites the block scales of `q` so that the tensor decodes under `datum` (what the scheme stores of the tensor
+// scale) in place of its own: each scale becomes the nearest value to s D / D', D and D' being the two decode
+// multipliers. Returns how many scales that changed in value: 0 means that the tensor decodes to the same numbers (up
+// to the rounding of the decode itself), as for a power of two while no scale leaves the format's range.
+//
+// Two tensors quantized under different tensor scales must not be joined under one without this.
+template <quantization_scheme S>
+  requires(S::has_tensor_scale)
+std::int64_t rescale(quantized_view<S> q, float datum) {
+  detail::check_quantized("quantized tensor", q);
+  if (q.tile != tensor_tile{}) {
+    detail::fail("tensor to rescale", "one tensor scale", "tiles of " + detail::shape_text(q.tile.rows, q.tile.cols));
+  }
+  if (!fp32::is_finite(datum) || !fp32::less(0.0f, datum)) {
+    detail::fail("tensor scale datum", "a positive finite number", std::to_string(datum));
+  }
+  std::int64_t changed = 0;
+  detail::in_default_environment([&] {
+    const unpacked from = unpack(q.factors().decode), to = unpack(S::decode_multiplier(datum));
+    for (index_t br = 0; br < q.block_rows(); ++br) {
+      for (index_t bc = 0; bc < q.block_cols(); ++bc) {
+        auto& code = q.scales[q.scale_offset(br, bc)];
+        if (!S::scale::is_finite(code)) continue;
+        const unpacked exact = exact_quotient(exact_product(S::scale::unpack_code(code), from), to);
+        code = S::scale::encode(exact);
+        // The rounded scale is the exact one iff rounding down and up agree.
+        const bool kept = S::scale::encode(exact, toward_zero{}, overflow::ieee) == code &&
+                          S::scale::encode(exact, toward_positive{}, overflow::ieee) == code;
+        changed += kept ? 0 : 1;
+      }
+    }
+    *q.datum = datum;
+  });
+  return changed;
+}
+
+}  // namespace microscale
