@@ -11,8 +11,7 @@ namespace microscale {
 // a run of N along K, or a square of N x N, which serves both orientations of a weight.
 template <int Rows, int Columns>
 struct block {
-  static_assert(Rows >= 1 && Columns >= 1 && (Rows == 1 || Rows == Columns),
-                "a block is 1 x N along K, or N x N");
+  static_assert(Rows >= 1 && Columns >= 1 && (Rows == 1 || Rows == Columns), "a block is 1 x N along K, or N x N");
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
   static constexpr int elements = Rows * Columns;

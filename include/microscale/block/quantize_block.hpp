@@ -98,18 +98,23 @@ MICROSCALE_HD constexpr float effective_amax(const running_amax& amax) noexcept 
 
 // Whether S's rule chooses among several scales by the error that each would cause.
 template <quantization_scheme S>
-inline constexpr bool has_candidates = requires { S::rule::candidates; };
+inline constexpr bool has_candidates = requires {
+  S::rule::candidates;
+};
 
 // The code of the block scale from the amax alone; for a rule that chooses among candidates, the first of them.
 template <quantization_scheme S>
 MICROSCALE_HD constexpr typename S::scale::storage block_scale(const running_amax& amax,
                                                                const tensor_factors& t) noexcept {
   if (is_poisoned<S>(amax)) return S::scale::encode(fp32::quiet_nan());
+  typename S::scale::storage code = 0;
   if constexpr (has_candidates<S>) {
-    return S::rule::template candidate<S>(effective_amax<S>(amax), t, 0);
+    code = S::rule::template candidate<S>(effective_amax<S>(amax), t, 0);
   } else {
-    return S::rule::template scale<S>(effective_amax<S>(amax), t);
+    code = S::rule::template scale<S>(effective_amax<S>(amax), t);
   }
+  // The sign of a NaN that arithmetic made is the processor's choice; a scale has none.
+  return S::scale::is_nan(code) ? S::scale::encode(fp32::quiet_nan()) : code;
 }
 
 // The code of one element under `divisor`, which S::rule::divisor made from the block's scale.
@@ -117,7 +122,12 @@ template <quantization_scheme S, rounding_mode R, class Divisor>
 MICROSCALE_HD constexpr typename S::element::storage encode_element(float x, const Divisor& divisor, R rounding,
                                                                     std::uint32_t random) noexcept {
   const float y = S::policy == nonfinite::saturate ? finite_or_nan(x) : x;
-  return S::element::encode(S::rule::template scaled<S>(y, divisor), rounding, overflow::saturate, random);
+  auto scaled = S::rule::template scaled<S>(y, divisor);
+  if constexpr (S::element::has_nan && std::same_as<decltype(scaled), float>) {
+    // The sign of a NaN that arithmetic made is the processor's choice; the element's own is not.
+    if (fp32::is_nan(scaled)) scaled = fp32::copy_sign(fp32::quiet_nan(), x);
+  }
+  return S::element::encode(scaled, rounding, overflow::saturate, random);
 }
 
 // The value of one element: its code, the code of its block's scale, and what the tensor stores.

@@ -20,11 +20,15 @@ struct amax_over_max_rounded : amax_over_max {
 template <class Rule, int Numerator, int Denominator>
 struct with_headroom : Rule {
   static_assert(Numerator > 0 && Denominator > 0);
+  static_assert(
+      !requires { Rule::candidates; }, "search outside, headroom inside: search_scale<with_headroom<...>>");
 
   template <class S>
   MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors& t) noexcept {
     constexpr float factor = fp32::div(static_cast<float>(Numerator), static_cast<float>(Denominator));
-    return Rule::template scale<S>(fp32::mul(amax, factor), t);
+    const float raised = fp32::mul(amax, factor);
+    // A finite amax stays finite, also near the top of binary32.
+    return Rule::template scale<S>(fp32::is_finite(amax) ? fp32::min_number(raised, fp32::largest) : raised, t);
   }
 };
 
@@ -54,8 +58,7 @@ struct search_scale : Rule {
     using storage = typename S::scale::storage;
     const int base = static_cast<int>(Rule::template scale<S>(amax, t));
     if (!S::scale::is_finite(static_cast<storage>(base))) return static_cast<storage>(base);
-    return static_cast<storage>(
-        smaller(larger(base + offset(which), 0), static_cast<int>(S::scale::largest_code)));
+    return static_cast<storage>(smaller(larger(base + offset(which), 0), static_cast<int>(S::scale::largest_code)));
   }
   template <class S>
   MICROSCALE_HD static constexpr float accumulate_error(float error, float x, float element, float s,

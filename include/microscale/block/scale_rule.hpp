@@ -237,7 +237,8 @@ struct exact_rule {
   template <class S>
   MICROSCALE_HD static constexpr unpacked scaled(float x, const unpacked& divisor) noexcept {
     // A zero divisor is the scale of a block of zeros.
-    return divisor.significand == 0 && !fp32::is_nan(x) ? unpack(fp32::copy_sign(0.0f, x)) : exact_quotient(unpack(x), divisor);
+    return divisor.significand == 0 && !fp32::is_nan(x) ? unpack(fp32::copy_sign(0.0f, x))
+                                                        : exact_quotient(unpack(x), divisor);
   }
   template <class S>
   MICROSCALE_HD static constexpr float decoded(float element, float s, const tensor_factors& t) noexcept {

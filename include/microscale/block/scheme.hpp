@@ -35,9 +35,7 @@ struct scheme {
     return TensorScale::template from_reference<Element>(reference, target);
   }
   // The datum that a quantized tensor stores, and what decoding needs from it.
-  MICROSCALE_HD static constexpr float stored(const tensor_factors& t) noexcept {
-    return stored_datum<TensorScale>(t);
-  }
+  MICROSCALE_HD static constexpr float stored(const tensor_factors& t) noexcept { return stored_datum<TensorScale>(t); }
   MICROSCALE_HD static constexpr tensor_factors from_stored(float datum) noexcept {
     return factors_from_stored<TensorScale, Element>(datum);
   }
@@ -52,7 +50,16 @@ concept quantization_scheme = requires {
   typename S::block;
   typename S::rule;
   typename S::tensor_scale;
-} && element_format<typename S::element> && scale_format<typename S::scale>;
+}
+&&element_format<typename S::element>&& scale_format<typename S::scale>;
+
+// Schemes whose blocks are square, so that their tensors can be turned without quantizing again.
+template <class S>
+concept square_scheme = quantization_scheme<S> && S::block::is_square;
+
+// Schemes with a tensor scale above the block scales.
+template <class S>
+concept two_level_scheme = quantization_scheme<S> && S::has_tensor_scale;
 
 // The same scheme under another policy for NaN and infinity.
 template <quantization_scheme S, nonfinite Policy>
@@ -61,7 +68,7 @@ struct with_nonfinite : scheme<typename S::element, typename S::scale, typename 
 
 // The same scheme over another block shape.
 template <quantization_scheme S, class Block>
-struct with_block : scheme<typename S::element, typename S::scale, Block, typename S::rule,
-                           typename S::tensor_scale, S::policy> {};
+struct with_block
+    : scheme<typename S::element, typename S::scale, Block, typename S::rule, typename S::tensor_scale, S::policy> {};
 
 }  // namespace microscale

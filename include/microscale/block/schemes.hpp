@@ -8,8 +8,7 @@
 namespace microscale {
 
 // E2M1 under UE5M3 scales, arXiv 2609.02846: 1x16 and 1x32 for activations and gradients, squares for weights.
-struct ue5m3_fp4
-    : scheme<e2m1, ue5m3_ieee, block<1, 16>, ue5m3_paper_rule<>, encode_ratio<448>, nonfinite::owner> {};
+struct ue5m3_fp4 : scheme<e2m1, ue5m3_ieee, block<1, 16>, ue5m3_paper_rule<>, encode_ratio<448>, nonfinite::owner> {};
 struct ue5m3_fp4_2d : with_block<ue5m3_fp4, block<16, 16>> {};
 struct ue5m3_fp4_b32 : with_block<ue5m3_fp4, block<1, 32>> {};
 struct ue5m3_fp4_b32_2d : with_block<ue5m3_fp4, block<32, 32>> {};
@@ -26,11 +25,11 @@ struct nvfp4_modelopt : scheme<e2m1, ue4m3, block<1, 16>, modelopt_rule, decode_
 struct nvfp4_compressed_tensors
     : scheme<e2m1, ue4m3, block<1, 16>, compressed_tensors_rule<>, encode_product<>, nonfinite::owner> {};
 // The same three as torch computes them on CUDA, where a division by a constant is a multiplication.
-struct nvfp4_torchao_reciprocal
-    : scheme<e2m1, ue4m3, block<1, 16>, torchao_rule<constant_division::reciprocal>,
-             decode_ratio<constant_division::reciprocal>, nonfinite::owner> {};
-struct nvfp4_modelopt_reciprocal : scheme<e2m1, ue4m3, block<1, 16>, modelopt_rule,
-                                          decode_ratio<constant_division::reciprocal>, nonfinite::owner> {};
+struct nvfp4_torchao_reciprocal : scheme<e2m1, ue4m3, block<1, 16>, torchao_rule<constant_division::reciprocal>,
+                                         decode_ratio<constant_division::reciprocal>, nonfinite::owner> {};
+struct nvfp4_modelopt_reciprocal
+    : scheme<e2m1, ue4m3, block<1, 16>, modelopt_rule, decode_ratio<constant_division::reciprocal>, nonfinite::owner> {
+};
 struct nvfp4_compressed_tensors_reciprocal
     : scheme<e2m1, ue4m3, block<1, 16>, compressed_tensors_rule<constant_division::reciprocal>, encode_product<>,
              nonfinite::owner> {};

@@ -19,7 +19,7 @@ struct tensor_factors {
   float reference = 1.0f;  // the amax that the others derive from
   float encode = 1.0f;
   float decode = 1.0f;
-  int target = 1;          // the block scale that a block with amax == reference gets
+  int target = 1;  // the block scale that a block with amax == reference gets
 };
 
 // What a quantized tensor stores of them: the datum that its scheme decodes from.

@@ -42,16 +42,21 @@ template <int Rows, int Vectors, int Lanes>
   for (index_t i = 0; i < k; ++i) {
     const lanes* column = reinterpret_cast<const lanes*>(b + i * Vectors * Lanes);
     lanes right[Vectors];
-    unrolled(vectors, [&](int v) __attribute__((always_inline)) { right[v] = column[v]; });
-    unrolled(rows, [&](int r) __attribute__((always_inline)) {
-      const float left = a[r * a_pitch + i];
-      unrolled(vectors, [&](int v) __attribute__((always_inline)) { sum[r][v] += left * right[v]; });
-    });
+    unrolled(
+        vectors, [&](int v) __attribute__((always_inline)) { right[v] = column[v]; });
+    unrolled(
+        rows, [&](int r) __attribute__((always_inline)) {
+          const float left = a[r * a_pitch + i];
+          unrolled(
+              vectors, [&](int v) __attribute__((always_inline)) { sum[r][v] += left * right[v]; });
+        });
   }
-  unrolled(rows, [&](int r) __attribute__((always_inline)) {
-    lanes* row = reinterpret_cast<lanes*>(out + r * Vectors * Lanes);
-    unrolled(vectors, [&](int v) __attribute__((always_inline)) { row[v] = sum[r][v] * alpha; });
-  });
+  unrolled(
+      rows, [&](int r) __attribute__((always_inline)) {
+        lanes* row = reinterpret_cast<lanes*>(out + r * Vectors * Lanes);
+        unrolled(
+            vectors, [&](int v) __attribute__((always_inline)) { row[v] = sum[r][v] * alpha; });
+      });
 }
 
 inline constexpr int gemm_rows_per_tile = 6;
@@ -80,9 +85,12 @@ struct gemm_kernel {
 inline gemm_kernel select_gemm_kernel() noexcept {
 #if defined(__x86_64__)
   switch (detect_vector_isa()) {
-    case vector_isa::avx512: return {gemm_tile_avx512, 64};
-    case vector_isa::avx2: return {gemm_tile_avx2, 16};
-    case vector_isa::baseline: break;
+    case vector_isa::avx512:
+      return {gemm_tile_avx512, 64};
+    case vector_isa::avx2:
+      return {gemm_tile_avx2, 16};
+    case vector_isa::baseline:
+      break;
   }
 #endif
   return {gemm_tile_baseline, 8};
@@ -133,7 +141,7 @@ template <host_executor Executor>
 void gemm_f32(const Executor& executor, const matrix_view<const float>& a, const matrix_view<const float>& b,
               const matrix_view<float>& c, float alpha) {
   const index_t panel = select_gemm_kernel().columns;
-  executor.for_ranges(ceil_div(c.cols, panel), panel * a.cols * a.rows, [&](index_t first, index_t last) {
+  run_ranges(executor, ceil_div(c.cols, panel), panel * a.cols * a.rows, [&](index_t first, index_t last) {
     gemm_f32_columns(a, b, c, alpha, first * panel, std::min(last * panel, c.cols));
   });
 }

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -23,15 +27,28 @@ struct host {
     const index_t parts = std::min({available, useful, count});
     if (parts <= 1) return sequential{}.for_ranges(count, cost, f);
 
-    const auto run_part = [&](index_t part) {
-      const index_t first = count * part / parts, last = count * (part + 1) / parts;
-      detail::in_default_environment([&] { f(first, last); });
+    std::exception_ptr failure;
+    std::mutex failure_mutex;
+    const auto run_part = [&](index_t part) noexcept {
+      try {
+        f(count * part / parts, count * (part + 1) / parts);
+      } catch (...) {
+        const std::lock_guard lock(failure_mutex);
+        failure = std::current_exception();
+      }
     };
     std::vector<std::thread> others;
     others.reserve(static_cast<std::size_t>(parts - 1));
-    for (index_t part = 1; part < parts; ++part) others.emplace_back(run_part, part);
+    index_t started = 1;
+    try {
+      for (; started < parts; ++started) others.emplace_back(run_part, started);
+    } catch (const std::system_error&) {
+      // No more threads to be had: this one does what is left.
+    }
     run_part(0);
+    for (index_t part = started; part < parts; ++part) run_part(part);
     for (std::thread& t : others) t.join();
+    if (failure) std::rethrow_exception(failure);
   }
 };
 

@@ -5,6 +5,7 @@
 // |C - exact| <= k 2^-24 sum |a b| (1 + k 2^-24), plus one rounding for alpha.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -48,15 +49,13 @@ void decode_rows_unscaled(const quantized_view<const S>& q, const matrix_view<fl
 }  // namespace detail
 
 // Bytes of workspace that gemm_into<vendor> wants: both operands decoded.
-template <class P, host_executor Executor, class A, class B>
-  requires std::is_same_v<P, vendor>
+template <std::same_as<vendor> P, host_executor Executor, class A, class B>
 std::size_t gemm_workspace(const Executor&, const quantized_view<A>& a, const quantized_view<B>& b) {
   return static_cast<std::size_t>((a.rows + b.rows) * a.cols) * sizeof(float) + alignof(float);
 }
 
 // C = alpha A B^T by an FP32 GEMM over the decoded operands; `workspace` as gemm_workspace says.
-template <class P, host_executor Executor, class A, class B>
-  requires std::is_same_v<P, vendor>
+template <std::same_as<vendor> P, host_executor Executor, class A, class B>
 void gemm_into(const Executor& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
                const gemm_options& options, std::span<std::byte> workspace) {
   const quantized_view<const A> a = a_in;
@@ -71,18 +70,16 @@ void gemm_into(const Executor& executor, quantized_view<A> a_in, quantized_view<
   float* const floats = static_cast<float*>(std::align(alignof(float), needed - alignof(float), memory, space));
   const matrix_view<float> left = matrix(floats, a.rows, a.cols);
   const matrix_view<float> right = matrix(floats + a.rows * a.cols, b.rows, b.cols);
-  executor.for_ranges(a.rows, a.cols, [&](index_t first, index_t last) {
-    detail::decode_rows_unscaled(a, left, first, last);
-  });
-  executor.for_ranges(b.rows, b.cols, [&](index_t first, index_t last) {
-    detail::decode_rows_unscaled(b, right, first, last);
-  });
+  detail::run_ranges(executor, a.rows, a.cols,
+                     [&](index_t first, index_t last) { detail::decode_rows_unscaled(a, left, first, last); });
+  detail::run_ranges(executor, b.rows, b.cols,
+                     [&](index_t first, index_t last) { detail::decode_rows_unscaled(b, right, first, last); });
   const bool one_alpha = options.alpha || (a.tile.rows == 0 && b.tile.rows == 0);
   float alpha = 1.0f;
   if (one_alpha) detail::in_default_environment([&] { alpha = detail::gemm_alpha(a, b, options); });
   detail::gemm_f32(executor, left, right, c, alpha);
   if (!one_alpha) {
-    executor.for_ranges(c.rows, c.cols, [&](index_t first, index_t last) {
+    detail::run_ranges(executor, c.rows, c.cols, [&](index_t first, index_t last) {
       for (index_t i = first; i < last; ++i) {
         for (index_t j = 0; j < c.cols; ++j) c(i, j) = fp32::mul(c(i, j), detail::gemm_alpha(a, b, options, i, j));
       }

@@ -79,7 +79,8 @@ MICROSCALE_HD constexpr unpacked unpack(unpacked x) noexcept { return x; }
 
 // What encode accepts: float, double, integers, and numbers already taken apart.
 template <class T>
-concept real_number = std::same_as<T, float> || std::same_as<T, double> || std::integral<T> || std::same_as<T, unpacked>;
+concept real_number =
+    std::same_as<T, float> || std::same_as<T, double> || std::integral<T> || std::same_as<T, unpacked>;
 
 // x * 2^k, exactly.
 MICROSCALE_HD constexpr unpacked scaled_by_power(unpacked x, int k) noexcept {
@@ -87,10 +88,15 @@ MICROSCALE_HD constexpr unpacked scaled_by_power(unpacked x, int k) noexcept {
   return x;
 }
 
-// numerator / denominator with at least 60 significant bits and the rest as sticky, for finite numbers with
-// 0 < denominator.significand < 2^31. The sign is the numerator's.
+// numerator / denominator with at least 60 significant bits and the rest as sticky, for a finite denominator of less
+// than 32 significant bits. The sign is the numerator's. NaN where the quotient is not a finite number.
 MICROSCALE_HD constexpr unpacked exact_quotient(unpacked numerator, unpacked denominator) noexcept {
   unpacked q = numerator;
+  if (numerator.kind != number_class::finite || denominator.kind != number_class::finite ||
+      denominator.significand == 0) {
+    q.kind = number_class::nan;
+    return q;
+  }
   if (numerator.significand == 0) return q;
   const int lift = 64 - bit_width(numerator.significand);
   const std::uint64_t n = numerator.significand << lift;
@@ -105,10 +111,11 @@ MICROSCALE_HD constexpr unpacked exact_quotient(unpacked numerator, unpacked den
   return q;
 }
 
-// a * b, exactly, for finite numbers whose significands have at most 64 bits together.
+// a * b, exactly, for numbers whose significands have at most 64 bits together; NaN where one is not finite.
 MICROSCALE_HD constexpr unpacked exact_product(unpacked a, unpacked b) noexcept {
   unpacked p;
   p.negative = a.negative != b.negative;
+  if (a.kind != number_class::finite || b.kind != number_class::finite) p.kind = number_class::nan;
   p.significand = a.significand * b.significand;
   p.exponent = a.exponent + b.exponent;
   return p;
@@ -179,29 +186,28 @@ struct minifloat {
   static constexpr int bits = exponent_bits + mantissa_bits + (has_sign ? 1 : 0);
   static_assert(exponent_bits >= 1 && exponent_bits <= 8 && mantissa_bits >= 0 && bits <= 32);
 
-  using storage = std::conditional_t<bits <= 8, std::uint8_t,
-                                     std::conditional_t<bits <= 16, std::uint16_t, std::uint32_t>>;
+  using storage =
+      std::conditional_t<bits <= 8, std::uint8_t, std::conditional_t<bits <= 16, std::uint16_t, std::uint32_t>>;
 
   static constexpr storage magnitude_mask =
       static_cast<storage>((std::uint64_t{1} << (exponent_bits + mantissa_bits)) - 1);
   static constexpr storage sign_mask = static_cast<storage>(has_sign ? magnitude_mask + std::uint64_t{1} : 0);
 
   static constexpr bool has_infinity = L.top == specials::ieee;
-  static constexpr bool has_nan =
-      L.top == specials::nan || (L.top == specials::ieee && mantissa_bits > 0);
+  static constexpr bool has_nan = L.top == specials::nan || (L.top == specials::ieee && mantissa_bits > 0);
   static constexpr storage infinity_code =
       static_cast<storage>(((std::uint64_t{1} << exponent_bits) - 1) << mantissa_bits);  // if has_infinity
   static constexpr storage nan_code = magnitude_mask;                                    // if has_nan
   // The code of the largest finite value.
-  static constexpr storage largest_code = static_cast<storage>(
-      L.top == specials::none ? magnitude_mask : L.top == specials::nan ? magnitude_mask - 1 : infinity_code - 1);
+  static constexpr storage largest_code = static_cast<storage>(L.top == specials::none  ? magnitude_mask
+                                                               : L.top == specials::nan ? magnitude_mask - 1
+                                                                                        : infinity_code - 1);
   static constexpr bool has_zero = true;
 
   // Exponent of the smallest normal value, and of the step between subnormal values.
   static constexpr int smallest_exponent = 1 - bias;
   static constexpr int step_exponent = smallest_exponent - mantissa_bits;
-  static_assert(mantissa_bits <= 23 && step_exponent >= -149 &&
-                    (largest_code >> mantissa_bits) - bias <= 127,
+  static_assert(mantissa_bits <= 23 && step_exponent >= -149 && (largest_code >> mantissa_bits) - bias <= 127,
                 "every value of a format must be a binary32 value");
 
   MICROSCALE_HD static constexpr bool is_nan(storage code) noexcept {
@@ -278,8 +284,7 @@ struct minifloat {
     const int exponent = bit_width(u.significand) - 1 + u.exponent;
     const int effective = larger(exponent, smallest_exponent);
     const stepped s = in_steps(u, effective - mantissa_bits);
-    std::uint64_t magnitude =
-        (static_cast<std::uint64_t>(effective - smallest_exponent) << mantissa_bits) + s.steps;
+    std::uint64_t magnitude = (static_cast<std::uint64_t>(effective - smallest_exponent) << mantissa_bits) + s.steps;
     // Magnitude codes are ordered as their values are, so the farther neighbour is the next code.
     if (R::away(s.rest, (magnitude & 1) != 0, u.negative, random)) ++magnitude;
     if (magnitude > largest_code) {
@@ -453,7 +458,7 @@ concept number_format = requires(typename F::storage code, float x, nearest_even
 
 // Elements carry a sign and can be zero; scales are never negative.
 template <class F>
-concept element_format = number_format<F> && F::has_sign && F::has_zero && (F::bits <= 16);
+concept element_format = number_format<F> && F::has_sign && F::has_zero &&(F::bits <= 16);
 
 template <class F>
 concept scale_format = number_format<F>;

@@ -30,11 +30,9 @@ struct ue4m3 : minifloat<float_layout{
 struct ue5m3 : minifloat<float_layout{
                    .exponent_bits = 5, .mantissa_bits = 3, .bias = 15, .has_sign = false, .top = specials::nan}> {};
 // UE5M3 with the largest exponent reserved, as arXiv 2609.02846 uses it: the largest value is 61440 (0xF7).
-struct ue5m3_ieee : minifloat<float_layout{.exponent_bits = 5,
-                                           .mantissa_bits = 3,
-                                           .bias = 15,
-                                           .has_sign = false,
-                                           .top = specials::ieee}> {};
+struct ue5m3_ieee : minifloat<float_layout{
+                        .exponent_bits = 5, .mantissa_bits = 3, .bias = 15, .has_sign = false, .top = specials::ieee}> {
+};
 // OCP MX v1.0 scale: a power of two.
 struct e8m0 : power_of_two<power_tie::up> {};
 struct e8m0_tie_even : power_of_two<power_tie::even> {};

@@ -107,7 +107,7 @@ concept rounding_mode = requires(remainder rest, bool flag, std::uint32_t random
 };
 
 template <class R>
-concept stochastic_mode = rounding_mode<R> && (R::random_bits > 0);
+concept stochastic_mode = rounding_mode<R> &&(R::random_bits > 0);
 
 // What becomes of a magnitude that rounds past the largest finite value. Rounding comes first, then this test.
 //   saturate  the largest finite value, infinities included

@@ -32,13 +32,9 @@ class value {
 
   MICROSCALE_HD constexpr storage code() const noexcept { return code_; }
   MICROSCALE_HD constexpr explicit operator float() const noexcept { return F::decode(code_); }
-  MICROSCALE_HD constexpr explicit operator double() const noexcept {
-    return static_cast<double>(F::decode(code_));
-  }
+  MICROSCALE_HD constexpr explicit operator double() const noexcept { return static_cast<double>(F::decode(code_)); }
 
-  MICROSCALE_HD constexpr value operator-() const noexcept
-    requires(F::has_sign && requires { F::sign_mask; })
-  {
+  MICROSCALE_HD constexpr value operator-() const noexcept requires(F::has_sign&& requires { F::sign_mask; }) {
     return from_code(static_cast<storage>(code_ ^ F::sign_mask));
   }
 
@@ -95,14 +91,10 @@ class std::numeric_limits<microscale::value<F>> {
     return value(microscale::unpacked{.exponent = -F::mantissa_bits, .significand = 1});
   }
   MICROSCALE_HD static constexpr value round_error() noexcept { return value(0.5f); }
-  MICROSCALE_HD static constexpr value infinity() noexcept
-    requires(F::has_infinity)
-  {
+  MICROSCALE_HD static constexpr value infinity() noexcept requires(F::has_infinity) {
     return value::from_code(F::infinity_code);
   }
-  MICROSCALE_HD static constexpr value quiet_NaN() noexcept
-    requires(F::has_nan)
-  {
+  MICROSCALE_HD static constexpr value quiet_NaN() noexcept requires(F::has_nan) {
     return value::from_code(F::nan_code);
   }
 

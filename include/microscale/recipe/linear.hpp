@@ -86,8 +86,8 @@ class linear {
       metrics_->weight += measured<typename Recipe::fprop::right>(w, qw, axis::row);
     }
     multiply(executor, qx, qw, y);
-    wgrad_x_ = prepare<typename Recipe::wgrad::right>(executor, at, x, axis::col, x_reference,
-                                                      operand_role::activation, gemm_role::wgrad);
+    wgrad_x_ = prepare<typename Recipe::wgrad::right>(executor, at, x, axis::col, x_reference, operand_role::activation,
+                                                      gemm_role::wgrad);
     if constexpr (weight_turns) {
       dgrad_w_ = transpose(qw);
     } else {
@@ -154,11 +154,19 @@ class linear {
       rows_ = along == axis::row ? m.rows : m.cols;
       cols_ = along == axis::row ? m.cols : m.rows;
       data_.resize(static_cast<std::size_t>(rows_ * cols_));
-      executor.for_ranges(rows_, cols_, [&](index_t first, index_t last) {
-        for (index_t r = first; r < last; ++r) {
-          for (index_t c = 0; c < cols_; ++c) {
-            const float x = along == axis::row ? m(r, c) : m(c, r);
-            data_[static_cast<std::size_t>(r * cols_ + c)] = to_float(from_float<value<bf16>>(x));
+      detail::run_ranges(executor, rows_, cols_, [&](index_t first, index_t last) {
+        // In runs of rows, so that a transposed read comes back to a cache line while it is still there.
+        constexpr index_t run = 16;
+        for (index_t r0 = first; r0 < last; r0 += run) {
+          const index_t r1 = smaller(last, r0 + run);
+          if (along == axis::row) {
+            for (index_t r = r0; r < r1; ++r) {
+              for (index_t c = 0; c < cols_; ++c) put(r, c, m(r, c));
+            }
+          } else {
+            for (index_t c = 0; c < cols_; ++c) {
+              for (index_t r = r0; r < r1; ++r) put(r, c, m(c, r));
+            }
           }
         }
       });
@@ -166,6 +174,10 @@ class linear {
     matrix_view<const float> view() const noexcept { return matrix(data_.data(), rows_, cols_); }
 
    private:
+    void put(index_t r, index_t c, float x) {
+      data_[static_cast<std::size_t>(r * cols_ + c)] = to_float(from_float<value<bf16>>(x));
+    }
+
     std::vector<float> data_;
     index_t rows_ = 0;
     index_t cols_ = 0;

@@ -90,8 +90,8 @@ bool must_sample(const Policy& policy, const reference_state& state, std::int64_
 // and the quantizer takes the tensor's own amax. The first micro-batch of a sampling step samples, the others hold. An
 // amax that is infinite is an error and leaves the state as it was; NaN elements are passed over.
 template <class Policy, host_executor Executor, class T>
-const float* update_reference(const Policy& policy, reference_state& state, const Executor& executor,
-                              std::int64_t step, matrix_view<T> data) {
+const float* update_reference(const Policy& policy, reference_state& state, const Executor& executor, std::int64_t step,
+                              matrix_view<T> data) {
   if constexpr (!Policy::carries_state) {
     return nullptr;
   } else {

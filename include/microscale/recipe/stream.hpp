@@ -9,7 +9,7 @@ namespace microscale {
 
 // The operands of a linear layer Y = X W^T, and the three GEMMs of a training step that they enter.
 enum class operand_role : std::uint8_t { activation, weight, output_gradient };  // X, W, dY
-enum class gemm_role : std::uint8_t { fprop, dgrad, wgrad };  // Y = X W^T; dX = dY W; dW = dY^T X
+enum class gemm_role : std::uint8_t { fprop, dgrad, wgrad };                     // Y = X W^T; dX = dY W; dW = dY^T X
 
 // What the bits are for: rounding elements, rounding block scales, or drawing the signs of a transform.
 enum class draw_purpose : std::uint8_t { elements, scales, signs };

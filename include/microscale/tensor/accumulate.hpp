@@ -35,8 +35,8 @@ class exact_sum {
   static constexpr int element_bits = span_bits<ea>() + span_bits<eb>();
   static constexpr int total_bits = element_bits + span_bits<sa>() + span_bits<sb>() + TermsLog2 + 1;
   static constexpr int words = ceil_div(total_bits, 64);
-  static constexpr int run_bits = element_bits + ceil_log2(static_cast<std::uint64_t>(
-                                                     smaller(A::block::columns, B::block::columns)));
+  static constexpr int run_bits =
+      element_bits + ceil_log2(static_cast<std::uint64_t>(smaller(A::block::columns, B::block::columns)));
 
  public:
   // Whether the dot product of the elements of a run, without scales, fits in 64 bits.
@@ -178,8 +178,8 @@ struct f32_blocks {
   // fl of the exact dot product of a run's elements; false if any is not finite.
   template <class A, class B>
   MICROSCALE_HD static constexpr bool run_dot(const quantized_view<const A>& a, index_t r,
-                                              const quantized_view<const B>& b, index_t c, index_t first,
-                                              index_t last, float& out) noexcept {
+                                              const quantized_view<const B>& b, index_t c, index_t first, index_t last,
+                                              float& out) noexcept {
     using sum = detail::exact_sum<A, B, 40>;
     unpacked exact;
     if constexpr (sum::run_fits) {

@@ -10,7 +10,8 @@
 namespace microscale {
 
 // An executor splits [0, count) into ranges and runs f(first, last) for each, on whichever threads it likes; `cost` is
-// a rough count of the elements that one index stands for. No result may depend on where it splits.
+// a rough count of the elements that one index stands for. No result may depend on where it splits. It need not care
+// about the floating-point environment: every range sets its own.
 template <class E>
 concept host_executor = requires(const E& executor, index_t count, void (*f)(index_t, index_t)) {
   executor.for_ranges(count, count, f);
@@ -20,8 +21,18 @@ concept host_executor = requires(const E& executor, index_t count, void (*f)(ind
 struct sequential {
   template <class F>
   void for_ranges(index_t count, index_t /*cost*/, F&& f) const {
-    if (count > 0) detail::in_default_environment([&] { f(index_t{0}, count); });
+    if (count > 0) f(index_t{0}, count);
   }
 };
 
+namespace detail {
+
+// f over [0, count), each range in the default floating-point environment.
+template <host_executor Executor, class F>
+void run_ranges(const Executor& executor, index_t count, index_t cost, F&& f) {
+  executor.for_ranges(count, cost,
+                      [&](index_t first, index_t last) { in_default_environment([&] { f(first, last); }); });
+}
+
+}  // namespace detail
 }  // namespace microscale

@@ -15,7 +15,8 @@ namespace microscale {
 
 struct gemm_options {
   // The factor applied last, in one FP32 multiplication. By default fl(D_a D_b), D being each operand's decode
-  // multiplier, of the output's row and column where there is one per row. TransformerEngine's own, A_a A_b / (6 6 448 448), is an ulp apart at times: pass it here.
+  // multiplier, of the output's row and column where there is one per row. TransformerEngine's own, A_a A_b / (6 6 448
+  // 448), is an ulp apart at times: pass it here.
   std::optional<float> alpha = std::nullopt;
 };
 
@@ -31,8 +32,10 @@ void check_gemm(const quantized_view<const A>& a, const quantized_view<const B>&
     fail("GEMM output shape", shape_text(a.rows, b.rows), shape_text(c.rows, c.cols));
   }
   // A tensor scale that changes along K could not be applied after the sum.
-  if (a.tile.cols != 0) fail("tensor scales of GEMM operand A", "tiles of whole rows", shape_text(a.tile.rows, a.tile.cols));
-  if (b.tile.cols != 0) fail("tensor scales of GEMM operand B", "tiles of whole rows", shape_text(b.tile.rows, b.tile.cols));
+  if (a.tile.cols != 0)
+    fail("tensor scales of GEMM operand A", "tiles of whole rows", shape_text(a.tile.rows, a.tile.cols));
+  if (b.tile.cols != 0)
+    fail("tensor scales of GEMM operand B", "tiles of whole rows", shape_text(b.tile.rows, b.tile.cols));
 }
 
 // The factor of output (i, j): fl(D_a D_b), or what the caller gave.
@@ -62,9 +65,8 @@ void gemm_into(const Executor& executor, quantized_view<A> a_in, quantized_view<
   const quantized_view<const A> a = a_in;
   const quantized_view<const B> b = b_in;
   detail::check_gemm(a, b, c);
-  executor.for_ranges(c.rows, c.cols * a.cols, [&](index_t first, index_t last) {
-    detail::gemm_rows<P>(a, b, c, options, first, last);
-  });
+  detail::run_ranges(executor, c.rows, c.cols * a.cols,
+                     [&](index_t first, index_t last) { detail::gemm_rows<P>(a, b, c, options, first, last); });
 }
 
 // How many bytes of workspace gemm_into<P> wants.

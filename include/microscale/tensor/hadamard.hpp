@@ -99,14 +99,22 @@ void hadamard_lines(matrix_view<T> in, matrix_view<U> out, const hadamard_option
 template <class F>
 void with_hadamard_size(int size, F&& f) {
   switch (size) {
-    case 2: return f.template operator()<2>();
-    case 4: return f.template operator()<4>();
-    case 8: return f.template operator()<8>();
-    case 16: return f.template operator()<16>();
-    case 32: return f.template operator()<32>();
-    case 64: return f.template operator()<64>();
-    case 128: return f.template operator()<128>();
-    default: return f.template operator()<256>();
+    case 2:
+      return f.template operator()<2>();
+    case 4:
+      return f.template operator()<4>();
+    case 8:
+      return f.template operator()<8>();
+    case 16:
+      return f.template operator()<16>();
+    case 32:
+      return f.template operator()<32>();
+    case 64:
+      return f.template operator()<64>();
+    case 128:
+      return f.template operator()<128>();
+    default:
+      return f.template operator()<256>();
   }
 }
 
@@ -114,8 +122,7 @@ void with_hadamard_size(int size, F&& f) {
 
 // Transforms each run of options.size elements along the chosen axis; a length that is not a multiple of it is an
 // error. `out` may be the same memory as `in`.
-template <host_executor Executor, class T, matrix_element U>
-  requires matrix_element<std::remove_const_t<T>>
+template <host_executor Executor, readable_element T, matrix_element U>
 void hadamard_into(const Executor& executor, matrix_view<T> in, matrix_view<U> out,
                    const hadamard_options& options = {}) {
   detail::check_matrix("input", in);
@@ -125,7 +132,7 @@ void hadamard_into(const Executor& executor, matrix_view<T> in, matrix_view<U> o
   const index_t length = along_row ? in.cols : in.rows;
   detail::check_hadamard(options, length);
   detail::with_hadamard_size(options.size, [&]<int Size>() {
-    executor.for_ranges(along_row ? in.rows : in.cols, length, [&](index_t first, index_t last) {
+    detail::run_ranges(executor, along_row ? in.rows : in.cols, length, [&](index_t first, index_t last) {
       detail::hadamard_lines<Size>(in, out, options, first, last);
     });
   });

@@ -27,8 +27,7 @@ MICROSCALE_HD constexpr std::int64_t tile_128x4_offset(std::int64_t row, std::in
 // How many scales a layout stores for a grid, padding included.
 MICROSCALE_HD constexpr std::int64_t scale_count(scale_layout layout, std::int64_t rows,
                                                  std::int64_t columns) noexcept {
-  return layout == scale_layout::linear ? rows * columns
-                                        : round_up(rows, tile_rows) * round_up(columns, tile_columns);
+  return layout == scale_layout::linear ? rows * columns : round_up(rows, tile_rows) * round_up(columns, tile_columns);
 }
 
 }  // namespace microscale

@@ -18,8 +18,7 @@ struct quantization_metrics {
   std::int64_t blocks = 0;
   std::int64_t underflowed_scales = 0;  // blocks with a non-zero element whose ideal scale lies below half the smallest
                                         // positive scale, so that it underflows before the scheme's zero rule
-  std::int64_t saturated_blocks = 0;    // blocks whose scale is the format's largest and whose amax lies beyond what the
-                                        // largest element under it can express
+  std::int64_t saturated_blocks = 0;    // blocks whose ideal scale, amax / (max D), would round past the largest scale
   std::int64_t nonfinite_blocks = 0;    // blocks with a NaN or an infinity; counted nowhere else
 
   // Signal to quantization noise in dB: infinite without noise, NaN without a signal.
@@ -44,56 +43,61 @@ struct quantization_metrics {
   }
 
  private:
-  double share(std::int64_t n) const { return blocks == 0 ? 0.0 : static_cast<double>(n) / static_cast<double>(blocks); }
+  double share(std::int64_t n) const {
+    return blocks == 0 ? 0.0 : static_cast<double>(n) / static_cast<double>(blocks);
+  }
 };
 
 // Compares `q` with the matrix it came from; `along` as in the quantization.
-template <class T, class S>
-  requires matrix_element<std::remove_const_t<T>>
+template <readable_element T, class S>
 quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis along = axis::row) {
   using scheme = typename quantized_view<S>::scheme_type;
   using block = typename scheme::block;
   detail::check_matrix("source", source);
   detail::check_quantized("quantized", q);
   detail::check_stored_shape(source, q, along);
+  constexpr double top = static_cast<double>(scheme::scale::largest());
+  constexpr double below_top = static_cast<double>(scheme::scale::decode(scheme::scale::largest_code - 1));
+  constexpr double smallest = static_cast<double>(scheme::scale::smallest_positive());
   quantization_metrics m;
-  for (index_t br = 0; br < q.block_rows(); ++br) {
-    for (index_t bc = 0; bc < q.block_cols(); ++bc) {
-      const block_extent extent = q.extent(br, bc);
-      const auto scale = q.scales[q.scale_offset(br, bc)];
-      const tensor_factors t = q.factors(q.tile_index(br * block::rows, bc * block::columns));
-      // The largest magnitude that a block can express, and the amax below which its ideal scale rounds to zero.
-      const double unit = static_cast<double>(t.decode) * static_cast<double>(scheme::element::largest());
-      const double ceiling = unit * static_cast<double>(scheme::scale::largest());
-      const double floor =
-          unit * static_cast<double>(scheme::scale::smallest_positive()) * (scheme::scale::has_zero ? 0.5 : 1.0);
-      quantization_metrics of_block;
-      running_amax amax;
-      for (int i = 0; i < extent.rows; ++i) {
-        for (int j = 0; j < extent.columns; ++j) {
-          const index_t r = br * block::rows + i, k = bc * block::columns + j;
-          const float x = to_float(along == axis::row ? source(r, k) : source(k, r));
-          amax.see(x);
-          const double exact = static_cast<double>(x);
-          const double e = exact - static_cast<double>(decode_element<scheme>(q.code(r, k), scale, t));
-          of_block.signal += exact * exact;
-          of_block.noise += e * e;
-          of_block.largest_error = std::fabs(e) > of_block.largest_error ? std::fabs(e) : of_block.largest_error;
-          ++of_block.elements;
+  detail::in_default_environment([&] {
+    for (index_t br = 0; br < q.block_rows(); ++br) {
+      for (index_t bc = 0; bc < q.block_cols(); ++bc) {
+        const block_extent extent = q.extent(br, bc);
+        const auto scale = q.scales[q.scale_offset(br, bc)];
+        const tensor_factors t = q.factors(q.tile_index(br * block::rows, bc * block::columns));
+        // The amax above which the ideal scale rounds past the largest one, and that below which it rounds to zero.
+        const double unit = static_cast<double>(t.decode) * static_cast<double>(scheme::element::largest());
+        const double ceiling = unit * (1.5 * top - 0.5 * below_top);
+        const double floor = unit * smallest * (scheme::scale::has_zero ? 0.5 : 1.0);
+        quantization_metrics of_block;
+        running_amax amax;
+        for (int i = 0; i < extent.rows; ++i) {
+          for (int j = 0; j < extent.columns; ++j) {
+            const index_t r = br * block::rows + i, k = bc * block::columns + j;
+            const float x = to_float(along == axis::row ? source(r, k) : source(k, r));
+            amax.see(x);
+            const double exact = static_cast<double>(x);
+            const double e = exact - static_cast<double>(decode_element<scheme>(q.code(r, k), scale, t));
+            of_block.signal += exact * exact;
+            of_block.noise += e * e;
+            of_block.largest_error = std::fabs(e) > of_block.largest_error ? std::fabs(e) : of_block.largest_error;
+            ++of_block.elements;
+          }
         }
+        const double a = static_cast<double>(amax.ignoring_nan());
+        if (amax.has_nonfinite()) {
+          of_block = {};
+          of_block.nonfinite_blocks = 1;
+        } else {
+          of_block.underflowed_scales = a > 0.0 && a < floor ? 1 : 0;
+          of_block.saturated_blocks = a > ceiling ? 1 : 0;
+        }
+        of_block.blocks = 1;
+        m += of_block;
       }
-      const double a = static_cast<double>(amax.ignoring_nan());
-      if (amax.has_nonfinite()) {
-        of_block = {};
-        of_block.nonfinite_blocks = 1;
-      } else {
-        of_block.underflowed_scales = a > 0.0 && a < floor ? 1 : 0;
-        of_block.saturated_blocks = a > ceiling ? 1 : 0;
-      }
-      of_block.blocks = 1;
-      m += of_block;
     }
-  }
+  });
   return m;
 }
 

@@ -45,7 +45,8 @@ template <class S>
 void check_quantized(const char* what, const quantized_view<S>& q) {
   using scheme = typename quantized_view<S>::scheme_type;
   if (q.rows < 0 || q.cols < 0) fail(what, "a shape that is not negative", shape_text(q.rows, q.cols));
-  if (scheme::has_tensor_scale && q.datum == nullptr) fail(what, "memory for the tensor scale's datum", "a null pointer");
+  if (scheme::has_tensor_scale && q.datum == nullptr)
+    fail(what, "memory for the tensor scale's datum", "a null pointer");
   const tensor_tile& tile = q.tile;
   const bool whole_blocks = tile.rows % scheme::block::rows == 0 && tile.cols % scheme::block::columns == 0;
   if (tile.rows < 0 || tile.cols < 0 || !whole_blocks) {
@@ -93,7 +94,8 @@ int checked_target(int target) {
 template <quantization_scheme S>
 float checked_reference(float reference) {
   if constexpr (S::has_tensor_scale) {
-    const bool usable = fp32::is_finite(reference) || (S::tensor_scale::accepts_infinity && fp32::is_infinite(reference));
+    const bool usable =
+        fp32::is_finite(reference) || (S::tensor_scale::accepts_infinity && fp32::is_infinite(reference));
     if (!usable || (fp32::is_negative(reference) && !fp32::is_zero(reference))) {
       fail("reference amax", "a finite number that is not negative", std::to_string(reference));
     }

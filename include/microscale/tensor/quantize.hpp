@@ -73,9 +73,8 @@ void quantize_block_rows(matrix_view<T> in, quantized_view<S> out, const Factors
       const auto q = quantize_block_at<S>(x, t, rounding, row, k, out.cols, extent);
       out.scales[out.scale_offset(br, bc)] = q.scale;
       for (int i = 0; i < extent.rows; ++i) {
-        store_codes<typename S::element>(
-            out.codes + (row + i) * out.code_pitch + k * S::element::bits / 8, q.codes + i * block::columns,
-            extent.columns);
+        store_codes<typename S::element>(out.codes + (row + i) * out.code_pitch + k * S::element::bits / 8,
+                                         q.codes + i * block::columns, extent.columns);
       }
     }
   }
@@ -157,12 +156,11 @@ void fake_quantize_block_rows(matrix_view<T> in, matrix_view<U> out, const tenso
 }  // namespace detail
 
 // max |x| over the elements that are not NaN, 0 where there is none: the reference of current tensor scaling.
-template <host_executor Executor, class T>
-  requires matrix_element<std::remove_const_t<T>>
+template <host_executor Executor, readable_element T>
 float amax(const Executor& executor, matrix_view<T> in) {
   detail::check_matrix("input", in);
   std::atomic<std::uint32_t> largest{0};  // magnitudes are ordered as their bits
-  executor.for_ranges(in.rows, in.cols, [&](index_t first, index_t last) {
+  detail::run_ranges(executor, in.rows, in.cols, [&](index_t first, index_t last) {
     const std::uint32_t m = fp32::bits(detail::amax_of_rows(in, first, last).ignoring_nan());
     std::uint32_t seen = largest.load();
     while (seen < m && !largest.compare_exchange_weak(seen, m)) {
@@ -202,11 +200,10 @@ matrix_view<T> tile_of(matrix_view<T> in, const quantized_view<S>& out, axis alo
 }  // namespace detail
 
 // Quantizes `in` into the caller's memory, with a rounding mode of any type, also one of your own; options.rounding is
-// not read. With axis::row, `out` has the shape of `in`; with axis::col, that of its transpose. Writes every code, every
-// scale (padding included) and the datum of the tensor scale. Under nonfinite::reject, throws before writing anything if
-// the input holds a NaN or an infinity.
-template <host_executor Executor, class T, quantization_scheme S, rounding_mode R>
-  requires matrix_element<std::remove_const_t<T>>
+// not read. With axis::row, `out` has the shape of `in`; with axis::col, that of its transpose. Writes every code,
+// every scale (padding included) and the datum of the tensor scale. Under nonfinite::reject, throws before writing
+// anything if the input holds a NaN or an infinity.
+template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode R>
 void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S> out, R rounding,
                    const quantize_options& options = {}) {
   detail::check_matrix("input", in);
@@ -218,8 +215,8 @@ void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S
   // With several tensor scales, `datum` holds the references until the blocks are done.
   tensor_factors whole;
   if (tiles == 1) {
-    whole = detail::factors_in_default_environment<S>(
-        detail::resolve_reference<S>(executor, in, options.reference), target);
+    whole = detail::factors_in_default_environment<S>(detail::resolve_reference<S>(executor, in, options.reference),
+                                                      target);
   }
   if (tiles > 1) {
     for (index_t i = 0; i < tiles; ++i) {
@@ -231,7 +228,7 @@ void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S
   const auto factors_at = [&](index_t tile) { return tiles > 1 ? S::factors(out.datum[tile], target) : whole; };
 
   detail::clear_scale_padding(out);
-  executor.for_ranges(out.block_rows(), S::block::rows * out.cols, [&](index_t first, index_t last) {
+  detail::run_ranges(executor, out.block_rows(), S::block::rows * out.cols, [&](index_t first, index_t last) {
     detail::quantize_block_rows<S>(in, out, factors_at, options.axis, rounding, first, last);
   });
   if constexpr (S::has_tensor_scale) {
@@ -242,8 +239,7 @@ void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S
 }
 
 // The same with the rounding mode that the options name. Host executors need no workspace.
-template <host_executor Executor, class T, quantization_scheme S>
-  requires matrix_element<std::remove_const_t<T>>
+template <host_executor Executor, readable_element T, quantization_scheme S>
 void quantize_into(const Executor& executor, matrix_view<T> in, quantized_view<S> out,
                    const quantize_options& options = {}, std::span<std::byte> /*workspace*/ = {}) {
   std::visit([&](auto rounding) { quantize_with(executor, in, out, rounding, options); }, options.rounding);
@@ -263,15 +259,13 @@ void dequantize_into(const Executor& executor, quantized_view<S> in, matrix_view
   detail::check_matrix("output", out);
   detail::check_stored_shape(out, in, along);
   using scheme = typename quantized_view<S>::scheme_type;
-  executor.for_ranges(in.block_rows(), scheme::block::rows * in.cols, [&](index_t first, index_t last) {
-    detail::dequantize_block_rows(in, out, along, first, last);
-  });
+  detail::run_ranges(executor, in.block_rows(), scheme::block::rows * in.cols,
+                     [&](index_t first, index_t last) { detail::dequantize_block_rows(in, out, along, first, last); });
 }
 
-// Quantize, then dequantize, without storing codes, under one tensor scale; `out` has the shape of `in` whatever the axis, and may be the same
-// memory.
-template <quantization_scheme S, host_executor Executor, class T, matrix_element U>
-  requires matrix_element<std::remove_const_t<T>>
+// Quantize, then dequantize, without storing codes, under one tensor scale; `out` has the shape of `in` whatever the
+// axis, and may be the same memory.
+template <quantization_scheme S, host_executor Executor, readable_element T, matrix_element U>
 void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view<U> out,
                         const quantize_options& options = {}) {
   detail::check_matrix("input", in);
@@ -288,10 +282,10 @@ void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view
   const index_t block_rows = ceil_div(along_rows ? in.rows : in.cols, index_t{S::block::rows});
   std::visit(
       [&](auto rounding) {
-        executor.for_ranges(block_rows, S::block::rows * (along_rows ? in.cols : in.rows),
-                            [&](index_t first, index_t last) {
-                              detail::fake_quantize_block_rows<S>(in, out, t, options.axis, rounding, first, last);
-                            });
+        detail::run_ranges(executor, block_rows, S::block::rows * (along_rows ? in.cols : in.rows),
+                           [&](index_t first, index_t last) {
+                             detail::fake_quantize_block_rows<S>(in, out, t, options.axis, rounding, first, last);
+                           });
       },
       options.rounding);
 }

@@ -106,8 +106,7 @@ std::vector<float> fake_quantize(matrix_view<T> in, const quantize_options& opti
 
 // The transpose of a tensor whose blocks are square, without quantizing again: the same codes and scales, turned. It
 // equals quantizing the transpose, except that stochastic codes keep the draws of the rows.
-template <quantization_scheme S>
-  requires(S::block::is_square)
+template <square_scheme S>
 void transpose_into(quantized_view<const S> in, quantized_view<S> out) {
   detail::check_quantized("input", in);
   detail::check_quantized("output", out);
@@ -138,8 +137,7 @@ void transpose_into(quantized_view<const S> in, quantized_view<S> out) {
     }
   }
 }
-template <quantization_scheme S>
-  requires(S::block::is_square)
+template <square_scheme S>
 quantized<S> transpose(const quantized<S>& in) {
   const tensor_tile tile = in.view().tile;
   quantized<S> out(in.cols(), in.rows(), scale_layout::linear, {tile.cols, tile.rows});

@@ -13,8 +13,7 @@ namespace microscale {
 // to the rounding of the decode itself), as for a power of two while no scale leaves the format's range.
 //
 // Two tensors quantized under different tensor scales must not be joined under one without this.
-template <quantization_scheme S>
-  requires(S::has_tensor_scale)
+template <two_level_scheme S>
 std::int64_t rescale(quantized_view<S> q, float datum) {
   detail::check_quantized("quantized tensor", q);
   if (q.tile != tensor_tile{}) {

@@ -1,6 +1,7 @@
 // Views: who owns the memory is the caller's business, what it means is said here.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -27,11 +28,15 @@ struct matrix_view {
 
   MICROSCALE_HD constexpr T& operator()(index_t r, index_t c) const noexcept { return data[r * pitch + c]; }
   MICROSCALE_HD constexpr bool empty() const noexcept { return rows == 0 || cols == 0; }
-  template <class U>
-    requires(!std::is_const_v<T> && std::is_same_v<U, const T>)
+  template <std::same_as<const T> U>
   MICROSCALE_HD constexpr operator matrix_view<U>() const noexcept {
     return {data, rows, cols, pitch};
   }
+};
+
+template <class C>
+concept contiguous_container = requires(C& container) {
+  container.data() + container.size();
 };
 
 // A view of contiguous memory, or of rows that lie `pitch` elements apart.
@@ -44,8 +49,7 @@ constexpr matrix_view<T> matrix(T* data, index_t rows, index_t cols, index_t pit
   return {data, rows, cols, pitch};
 }
 // Of a container with data(), such as a vector; the container must outlive the view.
-template <class Container>
-  requires requires(Container& c) { c.data() + c.size(); }
+template <contiguous_container Container>
 constexpr auto matrix(Container& container, index_t rows, index_t cols) noexcept {
   return matrix(container.data(), rows, cols);
 }
@@ -53,6 +57,10 @@ constexpr auto matrix(Container& container, index_t rows, index_t cols) noexcept
 // What a matrix may hold on the way in and out.
 template <class T>
 concept matrix_element = std::is_same_v<T, float> || std::is_same_v<T, value<bf16>> || std::is_same_v<T, value<f16>>;
+
+// The same, or const: what a matrix that is only read may hold.
+template <class T>
+concept readable_element = matrix_element<std::remove_const_t<T>>;
 
 // The element as a float, exactly.
 MICROSCALE_HD constexpr float to_float(float x) noexcept { return x; }
@@ -65,6 +73,14 @@ template <matrix_element T>
 MICROSCALE_HD constexpr T from_float(float x) noexcept {
   if constexpr (std::is_same_v<T, float>) {
     return x;
+  } else if constexpr (std::is_same_v<T, value<bf16>>) {
+    // bf16 is the upper half of binary32: encode's result by one addition, whose carry reaches the exponent as it
+    // should.
+    if (!fp32::is_nan(x)) {
+      const std::uint32_t b = fp32::bits(x);
+      return T::from_code(static_cast<std::uint16_t>((b + 0x7FFFu + (b >> 16 & 1u)) >> 16));
+    }
+    return T::from_code(bf16::encode(x));
   } else {
     return T::from_code(T::format::encode(x, nearest_even{}, overflow::ieee));
   }
@@ -76,8 +92,8 @@ MICROSCALE_HD constexpr T from_float(float x) noexcept {
 //        what the second operand wants
 enum class axis : std::uint8_t { row, col };
 
-// Which elements share one tensor scale: tiles of rows x cols elements as stored, 0 meaning all of them. {} is one tensor
-// scale for the whole matrix, {1, 0} one per row. A tile is made of whole blocks.
+// Which elements share one tensor scale: tiles of rows x cols elements as stored, 0 meaning all of them. {} is one
+// tensor scale for the whole matrix, {1, 0} one per row. A tile is made of whole blocks.
 struct tensor_tile {
   index_t rows = 0;
   index_t cols = 0;
@@ -88,7 +104,8 @@ struct tensor_tile {
 // A quantized matrix in memory of the caller's: `rows` x `cols` elements as stored, K-major, so blocks run along a
 // row. Packed codes of row r begin at codes[r * code_pitch]; the scale of the block at (row, column) of the grid of
 // blocks lies at scales[scale_offset(...)]; `datum` points at what the scheme stores of the tensor scale
-// (tensor_scale.hpp), one float per tile in row-major order, and is not read by schemes without one. For inputs, S is const.
+// (tensor_scale.hpp), one float per tile in row-major order, and is not read by schemes without one. For inputs, S is
+// const.
 template <class S>
 struct quantized_view {
   using scheme_type = std::remove_const_t<S>;
@@ -144,8 +161,7 @@ struct quantized_view {
   MICROSCALE_HD constexpr tensor_factors factors(index_t index = 0) const noexcept {
     return scheme_type::has_tensor_scale ? scheme_type::from_stored(datum[index]) : tensor_factors{};
   }
-  template <class U>
-    requires(!std::is_const_v<S> && std::is_same_v<U, const S>)
+  template <std::same_as<const S> U>
   MICROSCALE_HD constexpr operator quantized_view<U>() const noexcept {
     return {codes, scales, datum, rows, cols, code_pitch, scale_pitch, layout, tile};
   }
