@@ -41,7 +41,7 @@
 #define Success 0
 #define Always 2
 
-// <ctype.h> of some systems, <Arduino.h>, the nameless rest
+// <ctype.h> of some systems, <termios.h>, <Arduino.h>
 #define _U 01
 #define _L 02
 #define _N 04
@@ -50,4 +50,3 @@
 #define B0 0
 #define B1 1
 #define F(text) text
-#define check(x) x

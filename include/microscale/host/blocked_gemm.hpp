@@ -25,9 +25,9 @@ inline vector_isa detect_vector_isa() noexcept {
 }
 
 // f(0), ..., f(N - 1) with constant arguments, so that arrays indexed by them live in registers.
-template <class F, int... I>
-[[gnu::always_inline]] inline void unrolled(std::integer_sequence<int, I...>, F f) {
-  (f(I), ...);
+template <class F, int... Index>
+[[gnu::always_inline]] inline void unrolled(std::integer_sequence<int, Index...>, F f) {
+  (f(Index), ...);
 }
 
 // Rows x (Vectors * Lanes) outputs, kept in registers: `a` holds Rows rows `a_pitch` apart, `b` a panel of k runs of
@@ -111,7 +111,7 @@ inline void gemm_f32_columns(const matrix_view<const float>& a, const matrix_vie
   float* const edge = panel + gemm_largest_panel * k;
   float* const tile = edge + gemm_rows_per_tile * k;
   for (index_t j = first; j < last; j += width) {
-    const index_t columns = std::min(width, last - j);
+    const index_t columns = smaller(width, last - j);
     for (index_t v = 0; v < width; ++v) {
       if (v < columns) {
         const float* source = b.data + (j + v) * b.pitch;
@@ -121,7 +121,7 @@ inline void gemm_f32_columns(const matrix_view<const float>& a, const matrix_vie
       }
     }
     for (index_t i = 0; i < a.rows; i += gemm_rows_per_tile) {
-      const index_t rows = std::min(index_t{gemm_rows_per_tile}, a.rows - i);
+      const index_t rows = smaller(index_t{gemm_rows_per_tile}, a.rows - i);
       const float* left = a.data + i * a.pitch;
       index_t pitch = a.pitch;
       if (rows < gemm_rows_per_tile) {  // the last rows, padded with zeros
@@ -142,7 +142,7 @@ void gemm_f32(const Executor& executor, const matrix_view<const float>& a, const
               const matrix_view<float>& c, float alpha) {
   const index_t panel = select_gemm_kernel().columns;
   run_ranges(executor, ceil_div(c.cols, panel), panel * a.cols * a.rows, [&](index_t first, index_t last) {
-    gemm_f32_columns(a, b, c, alpha, first * panel, std::min(last * panel, c.cols));
+    gemm_f32_columns(a, b, c, alpha, first * panel, smaller(last * panel, c.cols));
   });
 }
 

@@ -22,9 +22,9 @@ struct host {
   template <class F>
   void for_ranges(index_t count, index_t cost, F&& f) const {
     constexpr index_t smallest_share = 1 << 15;  // elements that are worth a thread
-    const index_t available = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
-    const index_t useful = std::max(index_t{1}, count * std::max(cost, index_t{1}) / smallest_share);
-    const index_t parts = std::min({available, useful, count});
+    const index_t available = threads > 0 ? threads : larger(1u, std::thread::hardware_concurrency());
+    const index_t useful = larger(index_t{1}, count * larger(cost, index_t{1}) / smallest_share);
+    const index_t parts = smaller(smaller(available, useful), count);
     if (parts <= 1) return sequential{}.for_ranges(count, cost, f);
 
     std::exception_ptr failure;

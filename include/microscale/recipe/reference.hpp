@@ -103,7 +103,7 @@ const float* update_reference(const Policy& policy, reference_state& state, cons
     if constexpr (std::is_same_v<Policy, delayed_scaling>) {
       std::vector<float>& history = state.history;
       if (state.is_set() && state.sampled_step == step) {
-        history.back() = std::max(history.back(), own);
+        history.back() = larger(history.back(), own);
       } else {
         const std::size_t window = static_cast<std::size_t>(policy.window);
         if (history.size() > window) history.erase(history.begin(), history.end() - policy.window);
