@@ -14,6 +14,8 @@ set(
   include/microscale/block/block.hpp
   include/microscale/block/tensor_scale.hpp
   include/microscale/block/scale_rule.hpp
+  include/microscale/block/folded_rule.hpp
+  include/microscale/block/ms_eden_rule.hpp
   include/microscale/block/scheme.hpp
   include/microscale/block/quantize_block.hpp
   include/microscale/block/rule_adaptors.hpp
@@ -45,9 +47,18 @@ set(
   include/microscale/cuda/vendor_gemm.cuh
   include/microscale/recipe/reference.hpp
   include/microscale/recipe/stream.hpp
+  include/microscale/recipe/gradient_noise.hpp
   include/microscale/recipe/recipe.hpp
   include/microscale/recipe/linear.hpp
   include/microscale/recipe/recipes.hpp
+  include/microscale/recipe/state.hpp
+  include/microscale/recipe/attention.hpp
+  include/microscale/recipe/low_rank.hpp
+  include/microscale/recipe/pairwise_sparse.hpp
+  include/microscale/recipe/second_moment.hpp
+  include/microscale/recipe/shrinkage.hpp
+  include/microscale/recipe/mpi.hpp
+  include/microscale/recipe/nccl.cuh
   include/microscale/conformance/adversarial.hpp
   include/microscale/conformance/decision_points.hpp
   include/microscale/conformance/named_schemes.hpp

@@ -1,0 +1,10 @@
+#include "execute_schemes.hpp"
+
+namespace conformance {
+
+template std::optional<outcome> scheme_family<host_executor, mx_family>::quantize(const quantize_request&,
+                                                                                  const std::string&);
+template std::optional<outcome> scheme_family<host_executor, mx_family>::dequantize(const dequantize_request&,
+                                                                                    const std::string&);
+
+}  // namespace conformance
