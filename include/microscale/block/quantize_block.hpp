@@ -53,6 +53,57 @@ class block_draws {
   bool valid_ = false;
 };
 
+// The position of the 32-bit draw that rounds the scale of the block whose first element is (row, k) of an operand with
+// `k_extent` elements a row and `columns` of them a block.
+MICROSCALE_HD constexpr std::uint64_t scale_position(std::uint64_t row, std::uint64_t k, std::uint64_t k_extent,
+                                                     std::uint64_t columns) noexcept {
+  return row * ceil_div(k_extent, columns) + k / columns;
+}
+
+// The rounding of blocks whose scale is rounded stochastically too: elements as `Elements` says, the scale with 32
+// random bits from a stream of its own. What schemes take whose rule corrects the scale (refines_scale, below); whole
+// tensors through quantize_with.
+template <rounding_mode Elements = nearest_even>
+struct with_scale_draws {
+  // Stochastic, whatever the elements are: a block needs draws.
+  static constexpr int random_bits = Elements::random_bits > 0 ? Elements::random_bits : 32;
+
+  Elements elements = {};
+  random_key scales = {};
+
+  MICROSCALE_HD static constexpr bool away(remainder rest, bool odd, bool negative, std::uint32_t r) noexcept {
+    return Elements::away(rest, odd, negative, r);
+  }
+};
+
+template <class Elements, class Block>
+class block_draws<with_scale_draws<Elements>, Block> {
+ public:
+  MICROSCALE_HD constexpr block_draws(const with_scale_draws<Elements>& rounding, std::uint64_t row, std::uint64_t k,
+                                      std::uint64_t k_extent) noexcept
+      : elements_(of_elements(rounding.elements, row, k, k_extent)),
+        scales_(rounding.scales),
+        scale_position_(scale_position(row, k, k_extent, std::uint64_t{Block::columns})) {}
+
+  MICROSCALE_HD constexpr std::uint32_t operator()(int i) noexcept { return elements_(i); }
+  // The draw of the block's scale.
+  MICROSCALE_HD constexpr std::uint32_t scale() const noexcept { return draw<32>(scales_, scale_position_); }
+
+ private:
+  MICROSCALE_HD static constexpr auto of_elements(Elements rounding, std::uint64_t row, std::uint64_t k,
+                                                  std::uint64_t k_extent) noexcept {
+    if constexpr (stochastic_mode<Elements>) {
+      return block_draws<Elements, Block>(rounding, row, k, k_extent);
+    } else {
+      return no_draws{};
+    }
+  }
+
+  decltype(of_elements(Elements{}, 0, 0, 0)) elements_;
+  random_key scales_;
+  std::uint64_t scale_position_;
+};
+
 // The largest magnitude among numbers seen one by one, and whether any was NaN or infinite.
 class running_amax {
  public:
@@ -102,10 +153,21 @@ inline constexpr bool has_candidates = requires {
   S::rule::candidates;
 };
 
-// The code of the block scale from the amax alone; for a rule that chooses among candidates, the first of them.
+// Whether S's rule corrects the scale once the elements are encoded, from their values and a random draw. Such a rule
+// has, beside the functions that scale_rule.hpp lists,
+//   correlation                        sums over elements, in FP32 and element order; += joins those of several blocks
+//   see(correlation, scaled, element)  one more element: the number that was rounded, and the value of its code
+//   refined(code, correlation, draw)   the code of the scale that is stored, from the one that elements were encoded
+//                                      under and 32 random bits
 template <quantization_scheme S>
-MICROSCALE_HD constexpr typename S::scale::storage block_scale(const running_amax& amax,
-                                                               const tensor_factors& t) noexcept {
+inline constexpr bool refines_scale = requires {
+  typename S::rule::correlation;
+};
+
+// The code of the scale that the elements are first encoded under, from the amax alone.
+template <quantization_scheme S>
+MICROSCALE_HD constexpr typename S::scale::storage first_block_scale(const running_amax& amax,
+                                                                     const tensor_factors& t) noexcept {
   if (is_poisoned<S>(amax)) return S::scale::encode(fp32::quiet_nan());
   typename S::scale::storage code = 0;
   if constexpr (has_candidates<S>) {
@@ -115,6 +177,14 @@ MICROSCALE_HD constexpr typename S::scale::storage block_scale(const running_ama
   }
   // The sign of a NaN that arithmetic made is the processor's choice; a scale has none.
   return S::scale::is_nan(code) ? S::scale::encode(fp32::quiet_nan()) : code;
+}
+
+// The code of the block scale from the amax alone; for a rule that chooses among candidates, the first of them.
+template <quantization_scheme S>
+MICROSCALE_HD constexpr typename S::scale::storage block_scale(const running_amax& amax,
+                                                               const tensor_factors& t) noexcept {
+  static_assert(!refines_scale<S>, "this scheme's scale depends on the elements: see quantize_block");
+  return first_block_scale<S>(amax, t);
 }
 
 // The code of one element under `divisor`, which S::rule::divisor made from the block's scale.
@@ -166,22 +236,42 @@ MICROSCALE_HD constexpr float block_error(const float (&x)[S::block::elements], 
 
 }  // namespace detail
 
+// What S's rule corrects the scale of a block by, over elements encoded under q.scale. A kernel whose correction spans
+// several blocks (those of one rotation, say) adds theirs with += and gives each block's scale to S::rule::refined.
+template <quantization_scheme S>
+MICROSCALE_HD constexpr typename S::rule::correlation block_correlation(
+    const float (&x)[S::block::elements], const quantized_block<S>& q, const tensor_factors& t,
+    block_extent extent = full_extent<typename S::block>()) noexcept {
+  const auto divisor = S::rule::template divisor<S>(q.scale, t);
+  typename S::rule::correlation sums;
+  for (int i = 0; i < S::block::elements; ++i) {
+    if (is_inside<typename S::block>(extent, i)) {
+      const float y = S::policy == nonfinite::saturate ? finite_or_nan(x[i]) : x[i];
+      S::rule::see(sums, S::rule::template scaled<S>(y, divisor), S::element::decode(q.codes[i]));
+    }
+  }
+  return sums;
+}
+
 // Quantizes one block: x row by row (S::block::columns a row), `t` from S::factors(reference), the rounding of the
-// elements, and for a stochastic one the draws (draws(i) is the random integer of element i; see block_draws).
-// Elements outside `extent` are neither read for the amax nor encoded.
+// elements, and for a stochastic one the draws (draws(i) is the random integer of element i, draws.scale() that of the
+// scale where the rule draws one; see block_draws). Elements outside `extent` are neither read for the amax nor
+// encoded.
 template <quantization_scheme S, rounding_mode R = nearest_even, class Draws = no_draws>
 MICROSCALE_HD constexpr quantized_block<S> quantize_block(
     const float (&x)[S::block::elements], const tensor_factors& t, R rounding = {}, Draws draws = {},
     block_extent extent = full_extent<typename S::block>()) noexcept {
   static_assert(R::random_bits == 0 || !std::same_as<Draws, no_draws>,
                 "a stochastic rounding needs draws: see block_draws");
+  static_assert(
+      !refines_scale<S> || requires { draws.scale(); }, "this scheme draws for its scale: see with_scale_draws");
   quantized_block<S> out;
   running_amax amax;
   for (int i = 0; i < S::block::elements; ++i) {
     if (is_inside<typename S::block>(extent, i)) amax.see(x[i]);
   }
   out.has_nonfinite = amax.has_nonfinite();
-  out.scale = block_scale<S>(amax, t);
+  out.scale = first_block_scale<S>(amax, t);
   if (is_poisoned<S>(amax)) {
     for (int i = 0; i < S::block::elements; ++i) {
       if (is_inside<typename S::block>(extent, i)) out.codes[i] = S::element::encode(fp32::quiet_nan());
@@ -203,6 +293,9 @@ MICROSCALE_HD constexpr quantized_block<S> quantize_block(
         out = other;
       }
     }
+  }
+  if constexpr (refines_scale<S>) {
+    out.scale = S::rule::template refined<S>(out.scale, block_correlation<S>(x, out, t, extent), draws.scale());
   }
   return out;
 }

@@ -70,7 +70,9 @@ struct search_scale : Rule {
   // 0, -1, +1, -2, +2, ... as far as both sides reach, then the rest of the longer one.
   MICROSCALE_HD static constexpr int offset(int which) noexcept {
     constexpr int shared = Below < Above ? Below : Above;
-    if (which <= 2 * shared) return which % 2 == 0 ? which / 2 : -((which + 1) / 2);
+    // The distance first and its sign after: g++ 12.2 at -O2 folds -((which + 1) / 2), for odd numbers below 5, to -1.
+    const int distance = (which + 1) / 2;
+    if (which <= 2 * shared) return which % 2 == 0 ? distance : -distance;
     return Below > Above ? -(which - shared) : which - shared;
   }
 };

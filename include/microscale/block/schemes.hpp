@@ -3,6 +3,8 @@
 #pragma once
 
 #include "../number/formats.hpp"
+#include "folded_rule.hpp"
+#include "ms_eden_rule.hpp"
 #include "scheme.hpp"
 
 namespace microscale {
@@ -58,5 +60,13 @@ struct mxint8_full : scheme<int8_full, e8m0, block<1, 32>, mx_rule<mx_scale::flo
 
 // arXiv 2606.20381: the uniform grid of E1M2, one FP32 scale per block.
 struct ufp4 : scheme<e1m2, f32, block<1, 16>, amax_over_max_or_one, no_tensor_scale, nonfinite::owner> {};
+
+// arXiv 2601.22813 (Quartet II): E2M1 under UE4M3 scales that are corrected and rounded stochastically. Its rounding is
+// with_scale_draws<>.
+struct nvfp4_ms_eden : scheme<e2m1, ue4m3, block<1, 16>, ms_eden_rule, ms_eden_ratio> {};
+
+// arXiv 2610.00053: MXFP4 with the sixth of E2M1 folded into the tensor's factor.
+struct mxfp4_folded : scheme<e2m1, e8m0, block<1, 32>, folded_rule<halving::never>, folded_largest> {};
+struct mxfp4_folded_2d : scheme<e2m1, e8m0, block<32, 32>, folded_rule<halving::below_87>, folded_largest> {};
 
 }  // namespace microscale

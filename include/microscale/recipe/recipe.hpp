@@ -12,6 +12,15 @@
 // Facts are types, numbers that a run may change (a period, a target) are members of the recipe object. Blocks run
 // along each GEMM's reduction dimension: along the features for X and W in Fprop, along the outputs for dY and W in
 // Dgrad, along the tokens for dY and X in Wgrad.
+//
+// What a recipe may say besides:
+//   int target(role, index, count, operand, gemm) const
+//       the target of an operand's tensor scale in a layer, 0 for the scheme's own; operand_targets below is a member
+//       that such a function can return from, so that a layer's recipe object carries its own
+//   using alternative = another recipe;  static constexpr bool uses_alternative(role, index, count)
+//       layers that are quantized, but by another recipe
+//   static constexpr bool backward_from_quantized = true
+//       the backward GEMMs quantize what X and W became in Fprop, and not X and W again
 #pragma once
 
 #include <cstdint>
@@ -32,7 +41,16 @@ enum class layer_role : std::uint8_t {
   mlp_up,
   mlp_down,
   head,
+  // The parts of attention_qkv, where they are layers of their own.
+  attention_q,
+  attention_k,
+  attention_v,
 };
+
+// Whether a layer lies outside the blocks of the model: what every recipe here keeps in high precision.
+constexpr bool is_outside_blocks(layer_role role) noexcept {
+  return role == layer_role::embedding || role == layer_role::head;
+}
 
 // The scheme of an operand that is not quantized: its elements are rounded to BF16.
 struct bfloat16 {};
@@ -45,6 +63,66 @@ struct no_transform {
 struct hadamard16_te {
   static constexpr int size = 16;
   static constexpr hadamard_signs signs() noexcept { return hadamard_signs::transformer_engine(); }
+};
+// The same signs twice, of runs of 32.
+struct hadamard32_fixed {
+  static constexpr int size = 32;
+  static constexpr hadamard_signs signs() noexcept {
+    hadamard_signs s = hadamard_signs::transformer_engine();
+    s.word[0] |= s.word[0] << 16;
+    return s;
+  }
+};
+// The random Hadamard transform: signs drawn for each step, micro-batch, layer and GEMM, the same for both operands.
+template <int Size>
+struct random_hadamard {
+  static constexpr int size = Size;
+  static constexpr hadamard_signs signs(random_key key) noexcept { return hadamard_signs::drawn(key); }
+};
+
+namespace detail {
+
+// The signs of a transform whose draws, if it takes any, come from `key`.
+template <class Transform>
+constexpr hadamard_signs transform_signs(random_key key) noexcept {
+  if constexpr (requires { Transform::signs(key); }) {
+    return Transform::signs(key);
+  } else {
+    return Transform::signs();
+  }
+}
+
+// A rounding of type R whose draws, if it takes any, come from these keys.
+template <rounding_mode R>
+struct rounding_with {
+  static constexpr R keys(random_key elements, random_key) noexcept {
+    if constexpr (stochastic_mode<R>) {
+      return R{elements.seed, elements.stream};
+    } else {
+      return R{};
+    }
+  }
+};
+template <class Elements>
+struct rounding_with<with_scale_draws<Elements>> {
+  static constexpr with_scale_draws<Elements> keys(random_key elements, random_key scales) noexcept {
+    return {rounding_with<Elements>::keys(elements, scales), scales};
+  }
+};
+
+}  // namespace detail
+
+// Targets that a recipe object carries for its layer; 0 means the scheme's own.
+struct operand_targets {
+  int activation = 0;
+  int weight = 0;
+  int output_gradient = 0;
+
+  constexpr int of(operand_role operand) const noexcept {
+    return operand == operand_role::activation ? activation
+           : operand == operand_role::weight   ? weight
+                                               : output_gradient;
+  }
 };
 
 template <class Scheme, rounding_mode Rounding = nearest_even, class Transform = no_transform>
@@ -74,6 +152,13 @@ concept training_recipe = requires(R recipe, layer_role role) {
   typename R::wgrad;
   recipe.scaling.samples(1);
   { R::high_precision(role, 0, 1) } -> std::same_as<bool>;
+};
+
+// A recipe that hands some layers to another one.
+template <class R>
+concept has_alternative = requires(layer_role role) {
+  typename R::alternative;
+  { R::uses_alternative(role, 0, 1) } -> std::same_as<bool>;
 };
 
 }  // namespace microscale

@@ -40,6 +40,12 @@ struct delayed_scaling {
   constexpr bool samples(std::int64_t) const noexcept { return true; }
 };
 
+// For recipes whose schemes have no tensor scale: there is nothing to refer to.
+struct no_references {
+  static constexpr bool carries_state = false;
+  constexpr bool samples(std::int64_t) const noexcept { return false; }
+};
+
 // Never sampled: the reference is set from outside (calibration, normalized networks) and stays.
 struct frozen_scaling {
   static constexpr bool carries_state = true;
@@ -59,6 +65,17 @@ struct reference_state {
 };
 
 namespace detail {
+
+// A period or a window that counts at least one step.
+template <class Policy>
+void check_policy(const Policy& policy) {
+  if constexpr (requires { policy.period; }) {
+    if (policy.period < 1) fail("period of a reference", "1 or more", std::to_string(policy.period));
+  }
+  if constexpr (requires { policy.window; }) {
+    if (policy.window < 1) fail("window of a reference", "1 or more", std::to_string(policy.window));
+  }
+}
 
 inline float checked_amax(float amax) {
   if (!fp32::is_finite(amax) || (fp32::is_negative(amax) && !fp32::is_zero(amax))) {
@@ -86,23 +103,35 @@ bool must_sample(const Policy& policy, const reference_state& state, std::int64_
   return (policy.samples(step) && state.sampled_step != step) || !state.is_set();
 }
 
+// What a sampled amax goes through before it is held: a function object float -> float. This one is for a process that
+// is alone; mpi.hpp and nccl.cuh have the maximum over ranks.
+struct no_reduction {
+  constexpr float operator()(float amax) const noexcept { return amax; }
+};
+
 // The reference to use at `step`, looking at `data` where the policy says so; null where the policy carries no state
 // and the quantizer takes the tensor's own amax. The first micro-batch of a sampling step samples, the others hold. An
 // amax that is infinite is an error and leaves the state as it was; NaN elements are passed over.
-template <class Policy, host_executor Executor, class T>
+//
+// `reduce` is called once where the data is looked at, and nowhere else. Ranks that hold equal states and are at the
+// same step look at the same time, so it may be a collective; since it comes before the amax is checked, an infinite
+// amax of one rank is an error on all of them.
+template <class Policy, host_executor Executor, class T, class Reduce = no_reduction>
 const float* update_reference(const Policy& policy, reference_state& state, const Executor& executor, std::int64_t step,
-                              matrix_view<T> data) {
+                              matrix_view<T> data, const Reduce& reduce = {}) {
   if constexpr (!Policy::carries_state) {
     return nullptr;
   } else {
+    detail::check_policy(policy);
     if (!must_sample(policy, state, step)) return &state.amax;
     if constexpr (std::is_same_v<Policy, frozen_scaling>) {
       detail::fail("frozen reference", "one that has been set", "none");
     }
-    const float own = detail::checked_amax(amax(executor, data));
+    const float own = detail::checked_amax(reduce(amax(executor, data)));
     if constexpr (std::is_same_v<Policy, delayed_scaling>) {
       std::vector<float>& history = state.history;
       if (state.is_set() && state.sampled_step == step) {
+        if (history.empty()) history.push_back(own);  // set from outside at this step
         history.back() = larger(history.back(), own);
       } else {
         const std::size_t window = static_cast<std::size_t>(policy.window);

@@ -219,6 +219,11 @@ void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S
                                                       target);
   }
   if (tiles > 1) {
+    // All of them are looked at before one is written. The largest amax of any tile is that of the tensor.
+    if (options.reference == nullptr) detail::resolve_reference<S>(executor, in, nullptr);
+    for (index_t i = 0; options.reference != nullptr && i < tiles; ++i) {
+      detail::checked_reference<S>(options.reference[i]);
+    }
     for (index_t i = 0; i < tiles; ++i) {
       const auto part = detail::tile_of(in, out, options.axis, i / out.tile_cols(), i % out.tile_cols());
       const float* given = options.reference != nullptr ? options.reference + i : nullptr;

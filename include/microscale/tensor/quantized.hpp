@@ -39,7 +39,11 @@ class quantized {
   float datum() const noexcept { return data_.front(); }
   const std::vector<float>& data() const noexcept { return data_; }
   // The factor with which decoded (code, block scale) products become values.
-  float decode_multiplier() const noexcept { return S::decode_multiplier(datum()); }
+  float decode_multiplier() const noexcept {
+    float decode = 1.0f;
+    detail::in_default_environment([&] { decode = S::decode_multiplier(datum()); });
+    return decode;
+  }
 
   quantized_view<S> view() noexcept { return make_view<S>(*this); }
   quantized_view<const S> view() const noexcept { return make_view<const S>(*this); }

@@ -22,9 +22,19 @@ std::int64_t rescale(quantized_view<S> q, float datum) {
   if (!fp32::is_finite(datum) || !fp32::less(0.0f, datum)) {
     detail::fail("tensor scale datum", "a positive finite number", std::to_string(datum));
   }
+  float own = 0.0f, other = 0.0f;
+  detail::in_default_environment([&] {
+    own = q.factors().decode;
+    other = S::decode_multiplier(datum);
+  });
+  // The reciprocal of a tiny encode multiplier overflows, and what is not a number has no ratio.
+  if (!fp32::is_finite(own) || !fp32::is_finite(other)) {
+    detail::fail("decode multipliers of the tensor scales", "finite numbers",
+                 std::to_string(own) + " and " + std::to_string(other));
+  }
   std::int64_t changed = 0;
   detail::in_default_environment([&] {
-    const unpacked from = unpack(q.factors().decode), to = unpack(S::decode_multiplier(datum));
+    const unpacked from = unpack(own), to = unpack(other);
     for (index_t br = 0; br < q.block_rows(); ++br) {
       for (index_t bc = 0; bc < q.block_cols(); ++bc) {
         auto& code = q.scales[q.scale_offset(br, bc)];

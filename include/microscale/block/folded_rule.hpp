@@ -1,0 +1,67 @@
+// MX scales that know the element format (arXiv 2610.00053): the whole grid under a power of two, the grid's own
+// largest value folded into one factor of the tensor.
+#pragma once
+
+#include <cstdint>
+
+#include "scale_rule.hpp"
+
+namespace microscale {
+
+// D = fl(1 / max), whatever the data: what folded_rule leaves to the end, and what a GEMM's alpha applies once. D is
+// stored; no reference is read.
+struct folded_largest {
+  static constexpr tensor_datum stored = tensor_datum::decode;
+  static constexpr int default_target = 1;
+  static constexpr bool accepts_infinity = true;
+  static constexpr bool reads_reference = false;
+
+  template <class Element>
+  MICROSCALE_HD static constexpr tensor_factors from_reference(float, int) noexcept {
+    return {1.0f, Element::largest(), fp32::div(1.0f, Element::largest()), default_target};
+  }
+};
+
+// Whether a block whose amax lies low in its binade gets half the scale: `below_87` where a / s < fl(0.87), so that its
+// largest elements clip and the others are twice as fine. The paper does so for the square blocks of weights.
+enum class halving : std::uint8_t { never, below_87 };
+
+// s = 2^ceil(log2 a), halved as `When` says, clamped to 2^-127 ... 2^127, code 0 for a block of zeros;
+// element = RNE(max x / s), rounded once from the exact quotient; decoded as (element s) D, D = fl(1 / max).
+template <halving When>
+struct folded_rule {
+  static constexpr bool nan_reaches_amax = true;
+
+  template <class S>
+  MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors&) noexcept {
+    using storage = typename S::scale::storage;
+    if (!fp32::is_finite(amax)) return static_cast<storage>(S::scale::nan_code);
+    if (fp32::is_zero(amax)) return storage{0};
+    // a as 1.fraction * 2^exponent; a / s lies in (1/2, 1], so it is 1.fraction / 2 unless the fraction is 0.
+    const unpacked a = unpack(amax);
+    const int lift = 24 - bit_width(a.significand);
+    const std::uint32_t fraction = static_cast<std::uint32_t>(a.significand << lift) & 0x007FFFFFu;
+    int e = a.exponent - lift + 23 + (fraction != 0 ? 1 : 0);
+    constexpr std::uint32_t threshold = fp32::bits(0.87f) & 0x007FFFFFu;
+    if (When == halving::below_87 && fraction != 0 && fraction < threshold) --e;
+    return static_cast<storage>(smaller(larger(e + S::scale::bias, 0), static_cast<int>(S::scale::largest_code)));
+  }
+  template <class S>
+  MICROSCALE_HD static constexpr int divisor(typename S::scale::storage code, const tensor_factors&) noexcept {
+    return static_cast<int>(code) - S::scale::bias;
+  }
+  template <class S>
+  MICROSCALE_HD static constexpr unpacked scaled(float x, int exponent) noexcept {
+    unpacked y = unpack(x);
+    y.significand *= static_cast<std::uint64_t>(S::element::largest());  // at most 24 + 16 bits
+    static_assert(static_cast<float>(static_cast<int>(S::element::largest())) == S::element::largest(),
+                  "the element format's largest value must be an integer");
+    return scaled_by_power(y, -exponent);
+  }
+  template <class S>
+  MICROSCALE_HD static constexpr float decoded(float element, float s, const tensor_factors& t) noexcept {
+    return fp32::mul(fp32::mul(element, s), t.decode);
+  }
+};
+
+}  // namespace microscale

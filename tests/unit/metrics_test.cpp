@@ -1,0 +1,128 @@
+// The figures of one quantized matrix, worked by hand and against a plain double loop.
+#include <microscale/tensor/metrics.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+#include <microscale/block/schemes.hpp>
+
+#include "support/tensors.hpp"
+
+namespace ms = microscale;
+using namespace tensors;
+
+namespace {
+
+template <class S>
+ms::quantization_metrics measured(const std::vector<float>& x, index_t rows, index_t cols, float reference) {
+  guarded<S> q(rows, cols);
+  ms::quantize_with(ms::sequential{}, ms::matrix(x, rows, cols), q.view(), ms::nearest_even{},
+                    {.reference = &reference});
+  return ms::measure(ms::matrix(x, rows, cols), q.view());
+}
+
+// One block of sixteen whose amax is `a`, under a reference of 2688: a tensor scale of 1.
+template <class S>
+ms::quantization_metrics of_amax(float a) {
+  std::vector<float> x(16);
+  x[3] = -a;
+  return measured<S>(x, 1, 16, S::has_tensor_scale ? 2688.0f : 1.0f);
+}
+
+}  // namespace
+
+TEST_CASE("signal, noise and the largest error by hand") {
+  // Scale 1: 5 rounds to 4, 0.3 to 0.5, 6 and -2 are kept.
+  std::vector<float> x(16);
+  x[0] = 6, x[1] = 5, x[2] = 0.3f, x[3] = -2;
+  const auto m = measured<ms::nvfp4_single>(x, 1, 16, 1.0f);
+  const double e = 0.5 - static_cast<double>(0.3f);
+  CHECK(m.signal == 36 + 25 + static_cast<double>(0.3f) * static_cast<double>(0.3f) + 4);
+  CHECK(m.noise == 1 + e * e);
+  CHECK(m.largest_error == 1.0);
+  CHECK((m.elements == 16 && m.blocks == 1 && m.saturated_blocks == 0 && m.underflowed_scales == 0));
+  CHECK(std::fabs(m.sqnr_db() - 10 * std::log10(m.signal / m.noise)) < 1e-12);
+}
+
+TEST_CASE("both axes, tails and bfloat16 sources against a plain loop") {
+  const std::vector<float> x = difficult(21, 37, 1);
+  std::vector<ms::value<ms::bf16>> b;
+  for (const float v : x) b.push_back(ms::from_float<ms::value<ms::bf16>>(v));
+  for (const ms::axis along : {ms::axis::row, ms::axis::col}) {
+    const bool along_rows = along == ms::axis::row;
+    guarded<ms::ue5m3_fp4> q(along_rows ? 21 : 37, along_rows ? 37 : 21);
+    ms::quantize_with(ms::sequential{}, ms::matrix(b, 21, 37), q.view(), ms::nearest_even{}, {.axis = along});
+    std::vector<float> y(x.size());
+    ms::dequantize_into(ms::sequential{}, q.view(), ms::matrix(y, 21, 37), along);
+    double signal = 0, noise = 0, largest = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double exact = static_cast<double>(ms::to_float(b[i])), d = exact - static_cast<double>(y[i]);
+      signal += exact * exact;
+      noise += d * d;
+      largest = std::fmax(largest, std::fabs(d));
+    }
+    const auto m = ms::measure(ms::matrix(b, 21, 37), q.view(), along);
+    CHECK(std::fabs(m.signal / signal - 1) < 1e-12);
+    CHECK(std::fabs(m.noise / noise - 1) < 1e-12);
+    CHECK(m.largest_error == largest);
+    CHECK((m.elements == 21 * 37 && m.blocks == (along_rows ? 21 * 3 : 37 * 2)));
+  }
+}
+
+TEST_CASE("saturated: the ideal scale would round past the largest one") {
+  // UE4M3 ends at 448, so 464 is the midpoint past it; UE5M3 of the paper at 61440, 63488; E8M0 at 2^127.
+  CHECK(of_amax<ms::nvfp4>(464.0f * 6).saturated_blocks == 0);
+  CHECK(of_amax<ms::nvfp4>(std::nextafter(464.0f * 6, 1e9f)).saturated_blocks == 1);
+  CHECK(of_amax<ms::nvfp4_single>(464.0f * 6).saturated_blocks == 0);
+  CHECK(of_amax<ms::nvfp4_single>(2785.0f).saturated_blocks == 1);
+  CHECK(of_amax<ms::ue5m3_fp4>(63488.0f * 6).saturated_blocks == 0);
+  CHECK(of_amax<ms::ue5m3_fp4>(63489.0f * 6).saturated_blocks == 1);
+  CHECK(of_amax<ms::nvfp4>(3000.0f).saturated_share() == 1.0);
+}
+
+TEST_CASE("underflowed: the ideal scale lies below half the smallest one, whatever the scheme makes of it") {
+  const float limit = 0x1p-10f * 6;
+  CHECK(of_amax<ms::nvfp4>(limit).underflowed_scales == 0);
+  CHECK(of_amax<ms::nvfp4>(std::nextafter(limit, 0.0f)).underflowed_scales == 1);
+  CHECK(of_amax<ms::nvfp4_torchao>(std::nextafter(limit, 0.0f)).underflowed_scales == 1);
+  CHECK(of_amax<ms::ue5m3_fp4>(0x1p-18f * 6).underflowed_scales == 0);
+  CHECK(of_amax<ms::ue5m3_fp4>(0x1.8p-19f * 6).underflowed_scales == 1);
+  CHECK(of_amax<ms::nvfp4>(0.0f).underflowed_scales == 0);  // nothing to lose
+}
+
+TEST_CASE("blocks with a NaN or an infinity are counted, and nowhere else") {
+  std::vector<float> x(48, 1.0f);
+  x[5] = std::numeric_limits<float>::quiet_NaN();
+  x[20] = std::numeric_limits<float>::infinity();
+  const auto m = measured<ms::nvfp4>(x, 1, 48, 6.0f);
+  CHECK((m.nonfinite_blocks == 2 && m.blocks == 3 && m.elements == 16 && m.signal == 16.0));
+}
+
+TEST_CASE("sums add up; shares and ratios where there is nothing to divide by") {
+  ms::quantization_metrics a{
+      .signal = 100, .noise = 1, .largest_error = 0.5, .elements = 10, .blocks = 2, .underflowed_scales = 1};
+  const ms::quantization_metrics b{.signal = 50,
+                                   .noise = 2,
+                                   .largest_error = 0.7,
+                                   .elements = 5,
+                                   .blocks = 2,
+                                   .saturated_blocks = 2,
+                                   .nonfinite_blocks = 1};
+  a += b;
+  CHECK((a.signal == 150 && a.noise == 3 && a.largest_error == 0.7 && a.elements == 15 && a.blocks == 4));
+  CHECK((a.underflowed_share() == 0.25 && a.saturated_share() == 0.5 && a.nonfinite_blocks == 1));
+  const ms::quantization_metrics none;
+  CHECK(std::isnan(none.sqnr_db()));
+  CHECK(none.saturated_share() == 0.0);
+  CHECK(std::isinf(ms::quantization_metrics{.signal = 1}.sqnr_db()));
+}
+
+TEST_CASE("measure refuses a source of another shape") {
+  const std::vector<float> x(60);
+  guarded<ms::nvfp4> q(3, 20);
+  CHECK(says(message_of([&] { ms::measure(ms::matrix(x, 20, 3), q.view()); }),
+             "quantized shape: expected 20 x 3, got 3 x 20"));
+  auto bad = q.view();
+  bad.datum = nullptr;
+  CHECK(says(message_of([&] { ms::measure(ms::matrix(x, 3, 20), bad); }), "datum"));
+}

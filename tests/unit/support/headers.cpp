@@ -1,0 +1,1 @@
+// Nothing: the headers that the tests of whole tensors share are compiled along with it, once.
