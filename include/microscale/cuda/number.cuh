@@ -1,0 +1,158 @@
+// Conversions as a GPU does them fast: the bits of number/format.hpp's, which every one of them is tested against.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "../number/format.hpp"
+#include "../number/formats.hpp"
+#include "../number/random.hpp"
+#include "../tensor/view.hpp"
+
+namespace microscale::detail::device {
+
+template <class F>
+concept small_minifloat = requires {
+  F::exponent_bits;
+  F::smallest_exponent;
+}
+&&F::bits <= 8 && F::mantissa_bits <= 4 && F::smallest_exponent >= -30 && F::bias >= 0;
+
+// A matrix element as a float, but for NaN, of which any may come. See decoded_nan.
+__device__ inline float load_float(float x) { return x; }
+__device__ inline float load_float(value<bf16> x) { return fp32::from_bits(std::uint32_t{x.code()} << 16); }
+__device__ inline float load_float(value<f16> x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.code()));
+  return y;
+}
+// What to_float makes of a NaN that load_float gave: of a float itself, otherwise the quiet NaN, as decode has it.
+template <class T>
+__device__ float decoded_nan(float nan) {
+  return std::is_same_v<T, float> ? nan : fp32::quiet_nan();
+}
+
+// fl(a * b + c), moved into [0, 1]; 0 for NaN.
+__device__ inline float fma_saturated(float a, float b, float c) {
+  float y;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(y) : "f"(a), "f"(b), "f"(c));
+  return y;
+}
+__device__ inline float fma_nearest(float a, float b, float c) {
+  float y;
+  asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(y) : "f"(a), "f"(b), "f"(c));
+  return y;
+}
+
+// A float as a matrix element, rounded to nearest even; NaN and overflow as from_float has them, but for the sign of a
+// NaN, which is lost.
+template <class T>
+__device__ T store_float(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    std::uint16_t code;
+    if constexpr (std::is_same_v<T, value<bf16>>) {
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(code) : "f"(x));
+    } else {
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(code) : "f"(x));
+    }
+    return T::from_code(code);
+  }
+}
+
+// F::decode(code). Small formats: the magnitude, moved to a binary32's place, is the value times 2^(bias - 127),
+// subnormals included, so that one exact multiplication is left.
+template <class F>
+__device__ float decode_code(typename F::storage code) {
+  if constexpr (small_minifloat<F>) {
+    const std::uint32_t magnitude = code & std::uint32_t{F::magnitude_mask};
+    const float unscaled = fp32::from_bits(magnitude << (23 - F::mantissa_bits));
+    float y = fp32::mul(unscaled, fp32::from_bits(static_cast<std::uint32_t>(254 - F::bias) << 23));
+    if constexpr (F::has_sign) {
+      y = fp32::from_bits(fp32::bits(y) | (code & std::uint32_t{F::sign_mask}) << (32 - F::bits));
+    }
+    if constexpr (F::has_nan || F::has_infinity) {
+      if (magnitude > F::largest_code) y = F::decode(code);
+    }
+    return y;
+  } else {
+    return F::decode(code);
+  }
+}
+
+// F::encode(x, R{}, overflow::saturate, random).
+template <class F, rounding_mode R>
+__device__ typename F::storage encode_float(float x, std::uint32_t random) {
+  if constexpr (!small_minifloat<F>) {
+    return F::encode(x, R{}, overflow::saturate, random);
+  } else {
+    constexpr int m = F::mantissa_bits;
+    const std::uint32_t magnitude = fp32::magnitude_bits(x);
+    const std::uint32_t sign = F::has_sign ? fp32::bits(x) >> 31 << (F::bits - 1) : 0;
+    std::uint32_t code;
+    if constexpr (std::same_as<R, nearest_even> && F::exponent_bits == 2 && m == 1 && F::bias == 1 &&
+                  F::largest_code == 7) {
+      // E2M1 codes rise by 2 a unit up to 2, by 1 up to 4, by 1/2 up to 6. The three pieces are added onto 2^23, where
+      // a float counts integers: pieces that are full are integers, so the one that is not is rounded once, ties to
+      // even.
+      const float y = fp32::from_bits(magnitude);
+      float count = fma_nearest(fma_saturated(y, 0.5f, 0.0f), 4.0f, 0x1p23f);
+      count = fma_nearest(fma_saturated(y, 0.5f, -1.0f), 2.0f, count);
+      count = fp32::add(fma_saturated(y, 0.5f, -2.0f), count);
+      code = fp32::bits(count) & 7u;
+    } else if constexpr (std::same_as<R, nearest_even>) {
+      // Normal numbers round by an integer addition, which carries into the exponent as it should; below, adding a
+      // power of two whose last place is the format's step leaves the rounded count of steps in the low bits.
+      constexpr std::uint32_t first_normal = static_cast<std::uint32_t>(F::smallest_exponent + 127) << 23;
+      constexpr std::uint32_t rebias = static_cast<std::uint32_t>(F::smallest_exponent + 126) << m;
+      constexpr std::uint32_t anchor = static_cast<std::uint32_t>(F::step_exponent + 23 + 127) << 23;
+      const std::uint32_t normal =
+          ((magnitude + ((magnitude >> (23 - m)) & 1u) + ((1u << (22 - m)) - 1u)) >> (23 - m)) - rebias;
+      const std::uint32_t subnormal =
+          fp32::bits(fp32::add(fp32::from_bits(magnitude), fp32::from_bits(anchor))) - anchor;
+      code = magnitude < first_normal ? subnormal : normal;
+    } else {
+      // The magnitude as an integer of 24 bits and the shift that leaves m + 1 of them (fewer for subnormals).
+      const int exponent = static_cast<int>(magnitude >> 23);
+      const std::uint32_t significand = (magnitude & 0x007FFFFFu) | (exponent != 0 ? 0x00800000u : 0u);
+      const int effective = larger(exponent, F::smallest_exponent + 127);
+      const int shift = smaller(23 - m + effective - larger(exponent, 1), 86);
+      const std::uint32_t steps = significand >> smaller(shift, 31);
+      remainder rest;
+      const std::uint64_t top = std::uint64_t{significand} << 40;
+      if (shift <= 24) {
+        rest.fraction = top << (24 - shift);
+      } else {
+        rest.fraction = top >> (shift - 24);
+        rest.sticky = rest.fraction << (shift - 24) != top;
+      }
+      code = (static_cast<std::uint32_t>(effective - F::smallest_exponent - 127) << m) + steps;
+      if (R::away(rest, (code & 1u) != 0, fp32::is_negative(x), random)) ++code;
+    }
+    code = smaller(code, std::uint32_t{F::largest_code});  // saturating, from either side of an overflow
+    if (magnitude > fp32::infinity_bits) {
+      return static_cast<typename F::storage>(F::has_nan ? sign | F::nan_code : std::uint32_t{F::largest_code});
+    }
+    if (!F::has_sign && fp32::is_negative(x)) return 0;
+    return static_cast<typename F::storage>(sign | code);
+  }
+}
+
+// One draw out of four words, without an index into them at run time, which would put them in memory.
+template <int Bits>
+__device__ std::uint32_t select_draw(const philox_words& words, unsigned j) {
+  constexpr unsigned per_word = 32 / Bits;
+  const unsigned w = j / per_word;
+  const std::uint32_t low = w == 0 ? words.word[0] : words.word[1];
+  const std::uint32_t high = w == 2 ? words.word[2] : words.word[3];
+  const std::uint32_t word = w < 2 ? low : high;
+  if constexpr (Bits == 32) {
+    return word;
+  } else {
+    return (word >> (Bits * (j % per_word))) & ((1u << Bits) - 1u);
+  }
+}
+
+}  // namespace microscale::detail::device

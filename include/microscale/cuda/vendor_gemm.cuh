@@ -1,0 +1,194 @@
+// The `vendor` accumulation on the device: decode both operands to BF16, then cuBLAS on the tensor cores. Only for
+// those who include this header and link cuBLAS.
+//
+// An element times its block scale has at most 8 significant bits in the schemes that this accepts (E2M1 under UE4M3,
+// UE5M3 or E8M0, among others), so BF16 holds it exactly but for products beyond its range, every product of two is
+// exact, and only the order of the FP32 sum is cuBLAS's own: |C - exact| <= k 2^-23 sum |a b|, plus one rounding for
+// alpha. The tensor scales come in with alpha.
+#pragma once
+
+#include <cublas_v2.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "../host/vendor_gemm.hpp"
+#include "gemm.cuh"
+#include "quantize.cuh"
+
+namespace microscale {
+
+// A cuBLAS handle of the caller's, which is left as it was found, and the executor whose stream does the work.
+struct cuda_blas {
+  cublasHandle_t handle = nullptr;
+  cuda executor = {};
+};
+
+// Thrown when cuBLAS refuses a call.
+class cublas_error : public error {
+ public:
+  explicit cublas_error(cublasStatus_t code)
+      : error(std::string("microscale: cuBLAS: ") + cublasGetStatusString(code)), code_(code) {}
+
+  cublasStatus_t code() const noexcept { return code_; }
+
+ private:
+  cublasStatus_t code_;
+};
+
+namespace detail::device {
+
+template <class S>
+inline constexpr bool decodes_to_bf16 = S::element::mantissa_bits + S::scale::mantissa_bits + 2 <= 8;
+
+// Element and block scale alone: how a scheme decodes a matrix whose tensor scale comes later.
+struct unscaled_rule {
+  template <class S>
+  MICROSCALE_HD static constexpr float decoded(float element, float s, const tensor_factors&) noexcept {
+    return fp32::mul(element, s);
+  }
+};
+template <class S>
+using unscaled = scheme<typename S::element, typename S::scale, typename S::block, unscaled_rule>;
+
+template <class S>
+void decode_to_bf16(const cuda& executor, const quantized_view<const S>& q, value<bf16>* out, index_t pitch) {
+  const quantized_view<unscaled<S>> plain{const_cast<std::uint8_t*>(q.codes),
+                                          const_cast<typename S::scale::storage*>(q.scales),
+                                          nullptr,
+                                          q.rows,
+                                          q.cols,
+                                          q.code_pitch,
+                                          q.scale_pitch,
+                                          q.layout};
+  dequantize_into(executor, plain, matrix(out, q.rows, q.cols, pitch));
+}
+
+template <quantization_scheme A, quantization_scheme B>
+__global__ void alpha_kernel(quantized_view<const A> a, quantized_view<const B> b, float* alpha) {
+  if (blockIdx.x == 0 && threadIdx.x == 0) *alpha = fp32::mul(a.factors().decode, b.factors().decode);
+}
+
+// Multiplies each output by its own alpha, where rows have tensor scales of their own.
+template <quantization_scheme A, quantization_scheme B>
+__global__ void __launch_bounds__(largest_thread_block)
+    scale_outputs_kernel(quantized_view<const A> a, quantized_view<const B> b, matrix_view<float> c) {
+  for (index_t at = blockIdx.x * index_t{blockDim.x} + threadIdx.x; at < c.rows * c.cols;
+       at += index_t{gridDim.x} * blockDim.x) {
+    const index_t i = at / c.cols, j = at - i * c.cols;
+    const float alpha = fp32::mul(a.factors(a.tile_index(i, 0)).decode, b.factors(b.tile_index(j, 0)).decode);
+    c(i, j) = fp32::mul(c(i, j), alpha);
+  }
+}
+
+// Rows of decoded operands begin on 16 bytes, as tensor cores like them.
+inline index_t decoded_pitch(index_t k) noexcept { return round_up(k, index_t{8}); }
+
+// The caller's handle, with settings of our own for as long as this lives.
+class borrowed_handle {
+ public:
+  borrowed_handle(cublasHandle_t handle, cudaStream_t stream, cublasPointerMode_t mode) : handle_(handle) {
+    check(cublasGetStream(handle_, &stream_));
+    check(cublasGetPointerMode(handle_, &mode_));
+    check(cublasSetPointerMode(handle_, mode));
+    if (stream_ != stream) check(cublasSetStream(handle_, stream));
+    changed_stream_ = stream_ != stream;
+  }
+  ~borrowed_handle() {
+    if (changed_stream_) (void)cublasSetStream(handle_, stream_);
+    (void)cublasSetPointerMode(handle_, mode_);
+  }
+  borrowed_handle(const borrowed_handle&) = delete;
+  borrowed_handle& operator=(const borrowed_handle&) = delete;
+
+  static void check(cublasStatus_t code) {
+    if (code != CUBLAS_STATUS_SUCCESS) throw cublas_error(code);
+  }
+
+ private:
+  cublasHandle_t handle_;
+  cudaStream_t stream_ = nullptr;
+  cublasPointerMode_t mode_ = CUBLAS_POINTER_MODE_HOST;
+  bool changed_stream_ = false;
+};
+
+}  // namespace detail::device
+
+// Bytes of device workspace that gemm_into<vendor> wants: both operands as BF16, and alpha.
+template <class P, class A, class B>
+requires std::is_same_v<P, vendor> std::size_t gemm_workspace(const cuda_blas&, const quantized_view<A>& a,
+                                                              const quantized_view<B>& b) {
+  const index_t elements =
+      a.rows * detail::device::decoded_pitch(a.cols) + b.rows * detail::device::decoded_pitch(b.cols);
+  return 16 + static_cast<std::size_t>(elements) * sizeof(value<bf16>);
+}
+
+// C = alpha A B^T by cuBLAS over the decoded operands. `workspace` lies in device memory, on a multiple of 16 bytes.
+// options.alpha is the host's; without it, alpha is computed from the data on the device. cuBLAS uses the workspace
+// that its handle has: give it one (cublasSetWorkspace) where a graph is captured.
+template <class P, class A, class B>
+requires std::is_same_v<P, vendor>
+void gemm_into(const cuda_blas& blas, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
+               const gemm_options& options, std::span<std::byte> workspace) {
+  using scheme_a = typename quantized_view<A>::scheme_type;
+  using scheme_b = typename quantized_view<B>::scheme_type;
+  static_assert(detail::device::decodes_to_bf16<scheme_a> && detail::device::decodes_to_bf16<scheme_b>,
+                "elements times block scales must have at most 8 significant bits, or BF16 would round them");
+  const quantized_view<const scheme_a> a = a_in;
+  const quantized_view<const scheme_b> b = b_in;
+  const cuda& executor = blas.executor;
+  detail::check_gemm(a, b, c);
+  const std::size_t needed = gemm_workspace<vendor>(blas, a, b);
+  if (workspace.size() < needed || !detail::device::is_aligned(workspace.data(), 0, 16)) {
+    detail::fail("GEMM workspace", std::to_string(needed) + " bytes of device memory, aligned to 16",
+                 std::to_string(workspace.size()) + " bytes");
+  }
+  constexpr index_t most = std::numeric_limits<int>::max();
+  if (c.rows > most || c.cols > most || a.cols > most - 8 || c.pitch > most) {
+    detail::fail("vendor GEMM", "sizes below 2^31, which is what cuBLAS takes", detail::shape_text(c.rows, c.cols));
+  }
+  if (c.empty()) return;
+  if (a.cols == 0) {
+    const cudaError_t pending = cudaPeekAtLastError();
+    detail::device::check_cuda("GEMM",
+                               cudaMemset2DAsync(c.data, static_cast<std::size_t>(c.pitch) * sizeof(float), 0,
+                                                 static_cast<std::size_t>(c.cols) * sizeof(float),
+                                                 static_cast<std::size_t>(c.rows), executor.stream),
+                               pending);
+    return;
+  }
+  float* const alpha = reinterpret_cast<float*>(workspace.data());
+  value<bf16>* const left = reinterpret_cast<value<bf16>*>(workspace.data() + 16);
+  const index_t pitch = detail::device::decoded_pitch(a.cols);
+  value<bf16>* const right = left + a.rows * pitch;
+  detail::device::decode_to_bf16(executor, a, left, pitch);
+  detail::device::decode_to_bf16(executor, b, right, pitch);
+  const bool by_rows = !options.alpha && (a.tile.rows != 0 || b.tile.rows != 0);
+  const std::optional<float> host_alpha = by_rows ? std::optional<float>(1.0f) : options.alpha;
+  if (!host_alpha) {
+    detail::device::launch(executor, "GEMM", &detail::device::alpha_kernel<scheme_a, scheme_b>, index_t{1}, a, b,
+                           alpha);
+  }
+  const detail::device::borrowed_handle guard(blas.handle, executor.stream,
+                                              host_alpha ? CUBLAS_POINTER_MODE_HOST : CUBLAS_POINTER_MODE_DEVICE);
+  // Row-major C = A B^T is column-major C^T = B A^T. beta is zero, in the memory that the pointer mode says.
+  const float zero = 0.0f;
+  if (!host_alpha) detail::device::clear_bytes(executor, "GEMM", alpha + 1, sizeof(float));
+  const void* const alpha_pointer = host_alpha ? static_cast<const void*>(&*host_alpha) : alpha;
+  const void* const beta_pointer = host_alpha ? static_cast<const void*>(&zero) : alpha + 1;
+  const int m = static_cast<int>(c.rows), n = static_cast<int>(c.cols), k = static_cast<int>(a.cols);
+  detail::device::borrowed_handle::check(
+      cublasGemmEx(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, alpha_pointer, right, CUDA_R_16BF,
+                   static_cast<int>(pitch), left, CUDA_R_16BF, static_cast<int>(pitch), beta_pointer, c.data,
+                   CUDA_R_32F, static_cast<int>(larger(c.pitch, c.cols)), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  if (by_rows) {
+    const index_t blocks = ceil_div(c.rows * c.cols, index_t{executor.launch.threads});
+    detail::device::launch(executor, "GEMM", &detail::device::scale_outputs_kernel<scheme_a, scheme_b>, blocks, a, b,
+                           c);
+  }
+}
+
+}  // namespace microscale

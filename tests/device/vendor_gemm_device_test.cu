@@ -1,0 +1,144 @@
+// The vendor accumulation on the GPU: within its error bound of the exact product, with the handle left as it was.
+#include <microscale/cuda/vendor_gemm.cuh>
+
+#include "device_test.cuh"
+
+namespace {
+
+namespace ms = microscale;
+using namespace device_test;
+using ms::index_t;
+
+void check_blas(cublasStatus_t code) {
+  if (code == CUBLAS_STATUS_SUCCESS) return;
+  std::printf("FAILED: cuBLAS: %s\n", cublasGetStatusString(code));
+  std::exit(1);
+}
+
+template <class S>
+struct operand {
+  ms::quantized<S> host;
+  device_array<std::uint8_t> codes;
+  device_array<typename S::scale::storage> scales;
+  device_array<float> datum;
+
+  operand(random_source& r, index_t rows, index_t cols)
+      : host(make(r, rows, cols)),
+        codes(host.codes()),
+        scales(host.scales()),
+        datum(std::vector<float>{host.datum()}) {}
+  static ms::quantized<S> make(random_source& r, index_t rows, index_t cols) {
+    std::vector<float> x;
+    for (index_t i = 0; i < rows * cols; ++i) x.push_back((r.uniform() - 0.5f) * std::ldexp(1.0f, r.below(10) - 5));
+    ms::quantized<S> q(rows, cols);
+    ms::quantize_with(ms::sequential{}, ms::matrix(static_cast<const float*>(x.data()), rows, cols), q.view(),
+                      ms::nearest_even{});
+    return q;
+  }
+  ms::quantized_view<const S> view() const {
+    const auto v = host.view();
+    return {codes.data(), scales.data(), datum.data(), v.rows, v.cols, v.code_pitch, v.scale_pitch, v.layout};
+  }
+};
+
+template <class A, class B>
+void test_pair(results& r, cublasHandle_t handle, const char* name) {
+  random_source random(5);
+  struct shape {
+    index_t m, n, k, gap;
+  };
+  for (const auto& [m, n, k, gap] :
+       {shape{1, 1, 1, 0}, {3, 5, 17, 2}, {64, 48, 256, 0}, {129, 65, 1000, 3}, {7, 9, 0, 1}}) {
+    const operand<A> a(random, m, k);
+    const operand<B> b(random, n, k);
+    for (const bool own_alpha : {false, true}) {
+      ms::gemm_options options;
+      if (own_alpha) options.alpha = 0.37f;
+      const ms::cuda_blas blas{.handle = handle};
+      const std::size_t bytes = ms::gemm_workspace<ms::vendor>(blas, a.view(), b.view());
+      device_array<std::byte> workspace(bytes);
+      device_array<float> c(static_cast<std::size_t>(m * (n + gap)));
+      ms::gemm_into<ms::vendor>(blas, a.view(), b.view(), ms::matrix(c.data(), m, n, n + gap), options,
+                                std::span<std::byte>(workspace.data(), bytes));
+      synchronize(name);
+      const auto got = c.host();
+      const auto exact = ms::gemm<ms::exact_f32>(a.host, b.host, options);
+      const auto x = ms::dequantize(a.host), y = ms::dequantize(b.host);
+      const double scale = own_alpha ? 0.37 / static_cast<double>(a.host.decode_multiplier()) /
+                                           static_cast<double>(b.host.decode_multiplier())
+                                     : 1.0;
+      bool within = true, gaps = true;
+      for (index_t i = 0; i < m; ++i) {
+        for (index_t j = 0; j < n + gap; ++j) {
+          const float value = got[static_cast<std::size_t>(i * (n + gap) + j)];
+          if (j >= n) {
+            gaps = gaps && float_bits(value) == 0xA5A5A5A5u;
+            continue;
+          }
+          double magnitude = 0;
+          for (index_t l = 0; l < k; ++l) {
+            magnitude += std::fabs(static_cast<double>(x[static_cast<std::size_t>(i * k + l)]) *
+                                   static_cast<double>(y[static_cast<std::size_t>(j * k + l)]));
+          }
+          const double expected = static_cast<double>(exact[static_cast<std::size_t>(i * n + j)]);
+          const double bound = (static_cast<double>(k) + 4) * 0x1p-23 * magnitude * scale;
+          within = within && std::fabs(static_cast<double>(value) - expected) <= bound;
+        }
+      }
+      const std::string what =
+          std::string(name) + " " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
+      r.expect(within, what + ": error bound");
+      r.expect(gaps, what + ": gaps");
+      r.add_elements(static_cast<std::uint64_t>(m * n));
+    }
+  }
+  r.end_group(name);
+}
+
+void test_handle(results& r, cublasHandle_t handle) {
+  random_source random(6);
+  const operand<ms::nvfp4> a(random, 16, 64);
+  cudaStream_t mine, other;
+  check(cudaStreamCreate(&mine), "cudaStreamCreate");
+  check(cudaStreamCreate(&other), "cudaStreamCreate");
+  check_blas(cublasSetStream(handle, other));
+  const ms::cuda_blas blas{.handle = handle, .executor = {.stream = mine}};
+  const std::size_t bytes = ms::gemm_workspace<ms::vendor>(blas, a.view(), a.view());
+  device_array<std::byte> workspace(bytes);
+  device_array<float> c(256);
+  ms::gemm_into<ms::vendor>(blas, a.view(), a.view(), ms::matrix(c.data(), 16, 16), {},
+                            std::span<std::byte>(workspace.data(), bytes));
+  cudaStream_t now = nullptr;
+  cublasPointerMode_t mode;
+  check_blas(cublasGetStream(handle, &now));
+  check_blas(cublasGetPointerMode(handle, &mode));
+  r.expect(now == other && mode == CUBLAS_POINTER_MODE_HOST, "the handle is as it was");
+  bool thrown = false;
+  try {
+    ms::gemm_into<ms::vendor>(blas, a.view(), a.view(), ms::matrix(c.data(), 16, 16), {},
+                              std::span<std::byte>(workspace.data(), bytes - 1));
+  } catch (const ms::error&) {
+    thrown = true;
+  }
+  r.expect(thrown, "a workspace that is too small");
+  synchronize("handle");
+  check_blas(cublasSetStream(handle, nullptr));
+  cudaStreamDestroy(mine);
+  cudaStreamDestroy(other);
+  r.end_group("handle");
+}
+
+}  // namespace
+
+int main() {
+  need_gpu();
+  results r;
+  cublasHandle_t handle;
+  check_blas(cublasCreate(&handle));
+  test_pair<ms::nvfp4, ms::nvfp4>(r, handle, "nvfp4 x nvfp4");
+  test_pair<ms::ue5m3_fp4, ms::ue5m3_fp4_2d>(r, handle, "ue5m3_fp4 x ue5m3_fp4_2d");
+  test_pair<ms::mxfp4, ms::mxfp8_e4m3>(r, handle, "mxfp4 x mxfp8_e4m3");
+  test_handle(r, handle);
+  cublasDestroy(handle);
+  return r.finish();
+}
