@@ -193,6 +193,7 @@ matrix_view<T> tile_of(matrix_view<T> in, const quantized_view<S>& out, axis alo
   const index_t width = out.tile.cols == 0 ? out.cols : out.tile.cols;
   const index_t r = i * height, k = j * width;
   const index_t rows = smaller(height, out.rows - r), cols = smaller(width, out.cols - k);
+  if (in.empty()) return in;  // no memory to point into
   return along == axis::row ? matrix_view<T>{in.data + r * in.pitch + k, rows, cols, in.pitch}
                             : matrix_view<T>{in.data + k * in.pitch + r, cols, rows, in.pitch};
 }
