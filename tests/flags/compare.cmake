@@ -30,7 +30,7 @@ if(NOT ENVIRONMENT STREQUAL "default")
 endif()
 
 list(LENGTH want lines)
-if(lines LESS 20)
+if(lines LESS 15)
   message(FATAL_ERROR "${WHAT}: only ${lines} checksums to compare")
 endif()
 set(differences)

@@ -42,8 +42,8 @@ TEST_CASE("K1 what a tensor stores says its direction, and decoding follows it")
 TEST_CASE("K3 halves with two tensor scales are not merged by the larger one alone") {
   std::vector<float> left(16, 1.5f), right(16, 0.75f);
   left[0] = 2688, right[0] = 1344;  // tensor scales 1 and 0.5
-  const auto a = ms::quantize<ms::nvfp4_exact>(ms::matrix(left, 1, 16));
-  auto b = ms::quantize<ms::nvfp4_exact>(ms::matrix(right, 1, 16));
+  const auto a = tensors::to_nearest<ms::nvfp4_exact>(ms::matrix(left, 1, 16));
+  auto b = tensors::to_nearest<ms::nvfp4_exact>(ms::matrix(right, 1, 16));
   CHECK((a.datum() == 1.0f && b.datum() == 0.5f));
   const std::vector<float> want = ms::dequantize(b);
   // Simply put under the other scale, the values double; folded into the block scales, they stay.
@@ -56,7 +56,7 @@ TEST_CASE("K3 halves with two tensor scales are not merged by the larger one alo
   // Or each row keeps its own, in one tensor.
   std::vector<float> both = left;
   both.insert(both.end(), right.begin(), right.end());
-  const auto q = ms::quantize<ms::nvfp4_exact>(ms::matrix(both, 2, 16), {}, ms::scale_layout::linear, {1, 0});
+  const auto q = tensors::to_nearest<ms::nvfp4_exact>(ms::matrix(both, 2, 16), {}, ms::scale_layout::linear, {1, 0});
   CHECK(q.data() == std::vector<float>{1.0f, 0.5f});
   const auto values = ms::dequantize(q);
   CHECK(std::vector<float>(values.begin() + 16, values.end()) == want);

@@ -10,7 +10,7 @@ using namespace reports;
 
 TEST_CASE("M1 element 0 lies in the low nibble, in a whole tensor as in the packing functions") {
   const float x[16] = {0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f};
-  const auto q = ms::quantize<ms::nvfp4_single>(ms::matrix(x, 1, 16));
+  const auto q = tensors::to_nearest<ms::nvfp4_single>(ms::matrix(x, 1, 16));
   CHECK(q.scales()[0] == 0x38);
   CHECK((q.codes()[0] == 0x21 && q.codes()[1] == 0x43 && q.codes()[2] == 0x65 && q.codes()[3] == 0x87));
   constexpr bool low_first = [] {
@@ -24,7 +24,7 @@ TEST_CASE("M1 element 0 lies in the low nibble, in a whole tensor as in the pack
 
 TEST_CASE("M3 odd counts: the last nibble is zero when written, ignored when read, and nothing lies beyond") {
   const std::vector<float> x = {6, -6, 1, -1, 0.5f};
-  const auto q = ms::quantize<ms::nvfp4_single>(ms::matrix(x, 1, 5));
+  const auto q = tensors::to_nearest<ms::nvfp4_single>(ms::matrix(x, 1, 5));
   CHECK(q.codes() == std::vector<std::uint8_t>{0xF7, 0xA2, 0x01});
   CHECK(ms::dequantize(q) == x);
   for (tensors::index_t cols = 1; cols <= 35; ++cols) {

@@ -14,7 +14,7 @@ TEST_CASE("N1 a transposed reading of a matrix is an option, and it is honoured"
   std::vector<float> x(32);  // 16 x 2: a column of 6, 0.5, ... and one of 96, 8, ...
   for (std::size_t i = 0; i < 16; ++i) x[2 * i] = 0.5f, x[2 * i + 1] = 8.0f;
   x[0] = 6.0f, x[1] = 96.0f;
-  const auto q = ms::quantize<ms::nvfp4_single>(ms::matrix(x, 16, 2), {.axis = ms::axis::col});
+  const auto q = tensors::to_nearest<ms::nvfp4_single>(ms::matrix(x, 16, 2), {.axis = ms::axis::col});
   CHECK((q.rows() == 2 && q.cols() == 16));
   CHECK(q.scales() == std::vector<std::uint8_t>{0x38, 0x58});
   for (std::size_t r = 0; r < 2; ++r) {
@@ -35,8 +35,8 @@ TEST_CASE("N1 rows apart: part of a matrix is quantized as if it were copied out
     }
     const auto part = ms::matrix(big.data() + row * 90 + col, rows, cols, 90);
     for (const ms::axis along : {ms::axis::row, ms::axis::col}) {
-      const auto a = ms::quantize<ms::ue5m3_fp4>(part, {.axis = along});
-      const auto b = ms::quantize<ms::ue5m3_fp4>(ms::matrix(std::as_const(copy), rows, cols), {.axis = along});
+      const auto a = tensors::to_nearest<ms::ue5m3_fp4>(part, {.axis = along});
+      const auto b = tensors::to_nearest<ms::ue5m3_fp4>(ms::matrix(std::as_const(copy), rows, cols), {.axis = along});
       CHECK(tensors::read(a.view()) == tensors::read(b.view()));
     }
   }

@@ -28,7 +28,7 @@ TEST_CASE("Q1 the whole padded buffer is written, padding zero, whatever lay the
     return scales;
   };
   std::vector<float> one(16, 6.0f);
-  const auto q = ms::quantize<ms::nvfp4_single>(ms::matrix(one, 1, 16), {}, ms::scale_layout::tile_128x4);
+  const auto q = tensors::to_nearest<ms::nvfp4_single>(ms::matrix(one, 1, 16), {}, ms::scale_layout::tile_128x4);
   CHECK((q.scales().size() == 512 && q.scales()[0] == 0x38));
   CHECK(std::count(q.scales().begin(), q.scales().end(), 0) == 511);
   holds(ms::nvfp4_single{}, 1, 16);

@@ -25,7 +25,8 @@ TEST_CASE("R1 scales are decoded on every path: M and N from 1 to 9 against deco
         x.push_back(static_cast<float>(i * 7 % 5 - 2) * (i / 32 % 2 == 0 ? 1.0f : 4.0f));
       for (index_t i = 0; i < n * 40; ++i)
         w.push_back(static_cast<float>(i * 5 % 7 - 3) * (i / 32 % 2 == 0 ? 2.0f : 0.5f));
-      const auto qx = ms::quantize<ms::mxfp4>(ms::matrix(x, m, 40)), qw = ms::quantize<ms::mxfp4>(ms::matrix(w, n, 40));
+      const auto qx = tensors::to_nearest<ms::mxfp4>(ms::matrix(x, m, 40)),
+                 qw = tensors::to_nearest<ms::mxfp4>(ms::matrix(w, n, 40));
       const auto dx = ms::dequantize(qx), dw = ms::dequantize(qw);
       std::vector<float> want;
       for (index_t i = 0; i < m; ++i) {

@@ -56,11 +56,11 @@ plain tile_by_tile(const std::vector<float>& x, index_t rows, index_t cols, ms::
 template <class S>
 void is_tile_by_tile(index_t rows, index_t cols, ms::tensor_tile tile) {
   const std::vector<float> x = uneven(rows, cols, 1), turned = transposed(x, rows, cols);
-  const auto q = ms::quantize<S>(backwards{}, ms::matrix(x, rows, cols), {}, ms::scale_layout::linear, tile);
+  const auto q = tensors::to_nearest<S>(backwards{}, ms::matrix(x, rows, cols), {}, ms::scale_layout::linear, tile);
   CHECK(read(q.view()) == tile_by_tile<S>(x, rows, cols, tile));
   // The tile is one of the matrix as stored, on the other axis too.
   const auto t =
-      ms::quantize<S>(ms::matrix(turned, cols, rows), {.axis = ms::axis::col}, ms::scale_layout::linear, tile);
+      tensors::to_nearest<S>(ms::matrix(turned, cols, rows), {.axis = ms::axis::col}, ms::scale_layout::linear, tile);
   CHECK(read(t.view()) == read(q.view()));
   // Decoded as the parts would be.
   const std::vector<float> values = ms::dequantize(q);
@@ -92,7 +92,7 @@ TEST_CASE("references given one for each tile") {
   const std::vector<float> x = uneven(3, 32, 2);
   const float references[3] = {1.0f, 2.0f, 4.0f};
   const auto q =
-      ms::quantize<ms::nvfp4>(ms::matrix(x, 3, 32), {.reference = references}, ms::scale_layout::linear, {1, 0});
+      tensors::to_nearest<ms::nvfp4>(ms::matrix(x, 3, 32), {.reference = references}, ms::scale_layout::linear, {1, 0});
   CHECK(q.data() == std::vector<float>{1.0f, 2.0f, 4.0f});
   for (index_t r = 0; r < 3; ++r) {
     const std::vector<float> row(&x[size(r * 32)], &x[size(r * 32)] + 32);
@@ -105,8 +105,8 @@ TEST_CASE("an empty matrix with tiles, on both axes") {
   const std::vector<float> nothing;
   for (const ms::axis along : {ms::axis::row, ms::axis::col}) {
     for (const auto& [rows, cols] : {std::pair<index_t, index_t>{0, 40}, {40, 0}}) {
-      const auto q =
-          ms::quantize<ms::nvfp4>(ms::matrix(nothing, rows, cols), {.axis = along}, ms::scale_layout::linear, {1, 0});
+      const auto q = tensors::to_nearest<ms::nvfp4>(ms::matrix(nothing, rows, cols), {.axis = along},
+                                                    ms::scale_layout::linear, {1, 0});
       CHECK(q.codes().empty());
       CHECK(q.data() == std::vector<float>(static_cast<std::size_t>(std::max<index_t>(1, q.rows())), 0.0f));
     }
@@ -115,7 +115,7 @@ TEST_CASE("an empty matrix with tiles, on both axes") {
 
 TEST_CASE("turning a tensor of square blocks turns its tiles") {
   const std::vector<float> x = uneven(40, 50, 3);
-  const auto q = ms::quantize<ms::nvfp4_2d>(ms::matrix(x, 40, 50), {}, ms::scale_layout::linear, {16, 32});
+  const auto q = tensors::to_nearest<ms::nvfp4_2d>(ms::matrix(x, 40, 50), {}, ms::scale_layout::linear, {16, 32});
   const auto t = ms::transpose(q);
   CHECK(t.view().tile == ms::tensor_tile{32, 16});
   CHECK(read(t.view()) == tile_by_tile<ms::nvfp4_2d>(transposed(x, 40, 50), 50, 40, {32, 16}));
@@ -123,8 +123,8 @@ TEST_CASE("turning a tensor of square blocks turns its tiles") {
 
 TEST_CASE("a GEMM applies the tensor scale of the output's row and column") {
   const std::vector<float> x = uneven(5, 48, 4), w = uneven(6, 48, 5);
-  const auto a = ms::quantize<ms::nvfp4>(ms::matrix(x, 5, 48), {}, ms::scale_layout::linear, {1, 0});
-  const auto b = ms::quantize<ms::ue5m3_fp4>(ms::matrix(w, 6, 48), {}, ms::scale_layout::linear, {2, 0});
+  const auto a = tensors::to_nearest<ms::nvfp4>(ms::matrix(x, 5, 48), {}, ms::scale_layout::linear, {1, 0});
+  const auto b = tensors::to_nearest<ms::ue5m3_fp4>(ms::matrix(w, 6, 48), {}, ms::scale_layout::linear, {2, 0});
   const auto c = ms::gemm(a, b);
   const auto by_vendor = ms::gemm<ms::vendor>(backwards{}, a, b);
   int wrong = 0;
@@ -147,8 +147,8 @@ TEST_CASE("a GEMM applies the tensor scale of the output's row and column") {
 
 TEST_CASE("tensor scales that change along K are refused by a GEMM") {
   const std::vector<float> x = uneven(4, 64, 6);
-  const auto whole = ms::quantize<ms::nvfp4>(ms::matrix(x, 4, 64));
-  const auto along_k = ms::quantize<ms::nvfp4>(ms::matrix(x, 4, 64), {}, ms::scale_layout::linear, {0, 32});
+  const auto whole = tensors::to_nearest<ms::nvfp4>(ms::matrix(x, 4, 64));
+  const auto along_k = tensors::to_nearest<ms::nvfp4>(ms::matrix(x, 4, 64), {}, ms::scale_layout::linear, {0, 32});
   CHECK(says(message_of([&] { ms::gemm(along_k, whole); }),
              "tensor scales of GEMM operand A: expected tiles of whole rows, got 0 x 32"));
   CHECK(says(message_of([&] { ms::gemm(whole, along_k); }), "tensor scales of GEMM operand B"));
@@ -157,11 +157,11 @@ TEST_CASE("tensor scales that change along K are refused by a GEMM") {
 
 TEST_CASE("metrics measure each tile under its own scale") {
   const std::vector<float> x = uneven(6, 64, 7);
-  const auto rows = ms::quantize<ms::nvfp4>(ms::matrix(x, 6, 64), {}, ms::scale_layout::linear, {1, 0});
+  const auto rows = tensors::to_nearest<ms::nvfp4>(ms::matrix(x, 6, 64), {}, ms::scale_layout::linear, {1, 0});
   ms::quantization_metrics sum;
   for (index_t r = 0; r < 6; ++r) {
     const auto in = ms::matrix(x.data() + r * 64, 1, 64);
-    sum += ms::measure(in, ms::quantize<ms::nvfp4>(in).view());
+    sum += ms::measure(in, tensors::to_nearest<ms::nvfp4>(in).view());
   }
   const ms::quantization_metrics m = ms::measure(ms::matrix(x, 6, 64), rows.view());
   CHECK((m.noise == sum.noise || std::fabs(m.noise / sum.noise - 1) < 1e-12));
