@@ -39,9 +39,9 @@ struct ms_eden_ratio {
 // The authors sum over the 32 or 128 elements of one rotation, this rule over its block; block_correlation and += give
 // the other. That the division by s D is a multiplication by the reciprocal, and 1 for a scale of 0, is theirs; that an
 // infinite correction saturates is ours.
-struct ms_eden_rule {
-  static constexpr bool nan_reaches_amax = true;
-
+//
+// Elements and decoding are those of ue5m3_paper_rule.
+struct ms_eden_rule : ue5m3_paper_rule<decode_order::payload_first> {
   struct correlation {
     float scaled_scaled = 0.0f;   // sum y y
     float scaled_element = 0.0f;  // sum y q
@@ -58,19 +58,6 @@ struct ms_eden_rule {
     const auto code = S::scale::encode(fp32::div(fp32::div(amax, ms_eden_largest<typename S::element>()), t.decode));
     return code == 0 ? S::scale::encode(1.0f) : code;
   }
-  template <class S>
-  MICROSCALE_HD static constexpr float divisor(typename S::scale::storage code, const tensor_factors& t) noexcept {
-    return fp32::min_number(fp32::div(1.0f, fp32::mul(S::scale::decode(code), t.decode)), fp32::largest);
-  }
-  template <class S>
-  MICROSCALE_HD static constexpr float scaled(float x, float inverse) noexcept {
-    return fp32::mul(x, inverse);
-  }
-  template <class S>
-  MICROSCALE_HD static constexpr float decoded(float element, float s, const tensor_factors& t) noexcept {
-    return fp32::mul(fp32::mul(element, s), t.decode);
-  }
-
   MICROSCALE_HD static constexpr void see(correlation& sums, float scaled, float element) noexcept {
     sums.scaled_scaled = fp32::add(sums.scaled_scaled, fp32::mul(scaled, scaled));
     sums.scaled_element = fp32::add(sums.scaled_element, fp32::mul(scaled, element));
