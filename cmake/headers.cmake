@@ -35,6 +35,7 @@ set(
   include/microscale/tensor/metrics.hpp
   include/microscale/tensor/rescale.hpp
   include/microscale/host/blocked_gemm.hpp
+  include/microscale/host/simd_level.hpp
   include/microscale/host/executor.hpp
   include/microscale/host/vendor_gemm.hpp
   include/microscale/cuda/executor.cuh

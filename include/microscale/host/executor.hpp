@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../tensor/executor.hpp"
+#include "simd_level.hpp"
 
 namespace microscale {
 
@@ -18,6 +19,8 @@ namespace microscale {
 struct host {
   // How many threads at most; 0 means one per hardware thread.
   int threads = 0;
+  // The vector instructions to use at most; what this machine lacks is not used.
+  simd_level simd = simd_level::avx512;
 
   template <class F>
   void for_ranges(index_t count, index_t cost, F&& f) const {
