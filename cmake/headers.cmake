@@ -60,6 +60,13 @@ set(
   include/microscale/recipe/shrinkage.hpp
   include/microscale/recipe/mpi.hpp
   include/microscale/recipe/nccl.cuh
+  include/microscale/interop/stored_tensor.hpp
+  include/microscale/interop/file.hpp
+  include/microscale/interop/json.hpp
+  include/microscale/interop/safetensors.hpp
+  include/microscale/interop/npy.hpp
+  include/microscale/interop/gguf.hpp
+  include/microscale/interop/tensor_file.hpp
   include/microscale/conformance/adversarial.hpp
   include/microscale/conformance/decision_points.hpp
   include/microscale/conformance/named_schemes.hpp
