@@ -20,8 +20,9 @@ int main() {
   // Odd shapes on purpose: an edge of every tile is cut off.
   const model_config config{.context = 21, .width = 36, .heads = 3, .hidden = 50, .blocks = 2};
 
+  const ranks alone;
   thread_pool pool(2);
-  transformer model(config, *find_recipe("f32"), seed, pool);
+  transformer model(config, *find_recipe("f32"), seed, pool, alone);
 
   const auto tokens = sequences * static_cast<std::size_t>(config.context);
   std::vector<std::uint8_t> inputs(tokens), targets(tokens);
@@ -37,7 +38,7 @@ int main() {
     ++stream;
   }
 
-  model.forward(inputs, targets, 1);
+  model.forward(inputs, targets, {.step = 1, .seed = seed});
   model.backward();
 
   int failures = 0;

@@ -2,9 +2,10 @@
 // what stands behind it (recipes.cpp); the model never knows whether its operands are FP4.
 #pragma once
 
-#include <cstdint>
 #include <microscale/recipe/linear.hpp>
 #include <span>
+
+#include "ranks.hpp"
 
 namespace pretrain {
 
@@ -15,8 +16,9 @@ class linear_layer {
  public:
   virtual ~linear_layer() = default;
 
-  // One training step; steps count from 1. x and w stay as they are until its backward().
-  virtual void forward(std::span<const float> x, std::span<const float> w, std::span<float> y, std::int64_t step) = 0;
+  // One micro-batch of a training step. x and w stay as they are until its backward().
+  virtual void forward(std::span<const float> x, std::span<const float> w, std::span<float> y,
+                       const microscale::training_step& at) = 0;
 
   // dx = dy · w and dw = dyᵀ · x, both overwritten.
   virtual void backward(std::span<const float> dy, std::span<float> dx, std::span<float> dw) = 0;
@@ -24,9 +26,17 @@ class linear_layer {
   // The forward product alone, for evaluation: changes nothing that training will see.
   virtual void infer(std::span<const float> x, std::span<const float> w, std::span<float> y) = 0;
 
-  // What quantization does to the operands, from the call of collect_metrics() on. It costs a pass
-  // over each of them.
-  virtual void collect_metrics() = 0;
+  // From the next forward() on, both products of the backward pass are of BF16 operands.
+  virtual void set_bf16_backward(bool on) = 0;
+
+  // What the layer carries from step to step besides its weights.
+  [[nodiscard]] virtual const microscale::linear_state& state() const = 0;
+  // Sets it, for a layer that is to go on after the step `at`.
+  virtual void restore(const microscale::linear_state& state, const microscale::training_step& at) = 0;
+
+  // What quantization does to the operands, from the call of collect_metrics(true) on. It costs a
+  // pass over each of them.
+  virtual void collect_metrics(bool on) = 0;
   [[nodiscard]] virtual microscale::linear_metrics metrics() const = 0;
 };
 
@@ -34,7 +44,7 @@ class linear_layer {
 struct linear_place {
   microscale::layer_position position;
   microscale::index_t in, out;
-  std::uint64_t seed;
+  const ranks* everyone;
 };
 
 }  // namespace pretrain

@@ -12,8 +12,6 @@ namespace {
 
 using microscale::layer_role;
 
-constexpr std::int64_t evaluation = -1;
-
 parameter make_parameter(std::string name, std::vector<std::int64_t> shape) {
   std::size_t size = 1;
   for (const auto extent : shape) size *= static_cast<std::size_t>(extent);
@@ -37,7 +35,8 @@ parameter make_matrix(std::string name, int rows, int columns, double deviation,
 
 }  // namespace
 
-transformer::transformer(const model_config& config, const recipe& recipe, std::uint64_t seed, thread_pool& pool)
+transformer::transformer(const model_config& config, const recipe& recipe, std::uint64_t seed, thread_pool& pool,
+                         const ranks& everyone)
     : config_(config), pool_(pool), attention_(config.context, config.heads, config.width / config.heads) {
   const int width = config.width, hidden = config.hidden;
   // The branches that add to the residual stream start smaller, so that its variance does not grow
@@ -54,7 +53,7 @@ transformer::transformer(const model_config& config, const recipe& recipe, std::
   for (int i = 0; i < config.blocks; ++i) {
     const std::string prefix = "blocks." + std::to_string(i) + '.';
     const auto linear = [&](layer_role role, int in, int out) {
-      return recipe.make_linear({{role, i, config.blocks, layer++}, in, out, seed}, pool);
+      return recipe.make_linear({{role, i, config.blocks, layer++}, in, out, &everyone}, pool);
     };
     block b;
     b.attention_norm = make_gain(prefix + "attention_norm.weight", width);
@@ -87,9 +86,15 @@ std::int64_t transformer::parameter_count() {
   return count;
 }
 
-void transformer::collect_metrics() {
+std::vector<linear_layer*> transformer::linears() {
+  std::vector<linear_layer*> all;
   for (const block& b : blocks_)
-    for (linear_layer* layer : b.linears()) layer->collect_metrics();
+    for (linear_layer* layer : b.linears()) all.push_back(layer);
+  return all;
+}
+
+void transformer::collect_metrics(bool on) {
+  for (linear_layer* layer : linears()) layer->collect_metrics(on);
 }
 
 microscale::linear_metrics transformer::metrics() const {
@@ -123,25 +128,25 @@ void transformer::resize_activations(std::size_t tokens) {
 }
 
 double transformer::forward(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets,
-                            std::int64_t step) {
-  return run(tokens, targets, step);
+                            const microscale::training_step& at) {
+  return run(tokens, targets, &at);
 }
 
 double transformer::evaluate(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets) {
-  return run(tokens, targets, evaluation);
+  return run(tokens, targets, nullptr);
 }
 
 double transformer::run(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets,
-                        std::int64_t step) {
+                        const microscale::training_step* at) {
   const index_t width = config_.width;
   resize_activations(tokens.size());
   tokens_.assign(tokens.begin(), tokens.end());
 
   const auto linear = [&](linear_layer& layer, std::span<const float> x, const parameter& w, std::span<float> y) {
-    if (step == evaluation)
-      layer.infer(x, w.value, y);
+    if (at)
+      layer.forward(x, w.value, y, *at);
     else
-      layer.forward(x, w.value, y, step);
+      layer.infer(x, w.value, y);
   };
 
   for (std::size_t t = 0; t < tokens.size(); ++t)
@@ -171,7 +176,7 @@ double transformer::run(std::span<const std::uint8_t> tokens, std::span<const st
   return cross_entropy(pool_, logits_, targets);
 }
 
-void transformer::backward() {
+void transformer::backward(float scale) {
   const index_t width = config_.width;
   const auto rows = std::ssize(tokens_);
   const auto wide = [&](index_t columns) {
@@ -179,6 +184,8 @@ void transformer::backward() {
   };
 
   // cross_entropy() left the gradient in the logits.
+  if (scale != 1.0f)
+    for (float& g : logits_) g *= scale;
   const matrix_view dlogits{logits_.data(), rows, model_config::vocabulary, model_config::vocabulary};
   matmul(pool_, dlogits.transposed(), {final_norm_out_.data(), rows, width, width}, head_.gradient.data(), width);
   matmul(pool_, dlogits, {head_.value.data(), model_config::vocabulary, width, width}, dnarrow_.data(), width);

@@ -13,6 +13,7 @@
 #include "layers.hpp"
 #include "linear.hpp"
 #include "parallel.hpp"
+#include "ranks.hpp"
 #include "recipes.hpp"
 
 namespace pretrain {
@@ -38,20 +39,25 @@ struct parameter {
 
 class transformer {
  public:
-  transformer(const model_config& config, const recipe& recipe, std::uint64_t seed, thread_pool& pool);
+  transformer(const model_config& config, const recipe& recipe, std::uint64_t seed, thread_pool& pool,
+              const ranks& everyone);
 
   // The mean loss in nats over whole contexts of `tokens`, laid end to end, each predicting the
   // target at its place. `evaluate` is the same without a trace in the recipe's state.
-  double forward(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets, std::int64_t step);
+  double forward(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets,
+                 const microscale::training_step& at);
   double evaluate(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets);
 
-  // The gradient of the last forward(), into every parameter.
-  void backward();
+  // The gradient of the last forward() times `scale`, into every parameter.
+  void backward(float scale = 1.0f);
 
   // What the recipe does to the operands of the internal linear layers, all of them together, from
-  // the call of collect_metrics() on.
-  void collect_metrics();
+  // the call of collect_metrics(true) on.
+  void collect_metrics(bool on);
   [[nodiscard]] microscale::linear_metrics metrics() const;
+
+  // The internal linear layers, in order.
+  [[nodiscard]] std::vector<linear_layer*> linears();
 
   [[nodiscard]] std::vector<parameter*> parameters();
   [[nodiscard]] std::int64_t parameter_count();
@@ -70,7 +76,9 @@ class transformer {
         mlp_norm_rms, mlp_norm_out, up_out, activation;
   };
 
-  double run(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets, std::int64_t step);
+  // `at` is null for an evaluation.
+  double run(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets,
+             const microscale::training_step* at);
   void resize_activations(std::size_t tokens);
 
   model_config config_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,15 @@ class adamw {
       });
     }
     return norm;
+  }
+
+  // Hands what it carries from step to step to an archive (checkpoint.hpp), for writing or for reading.
+  template <class Archive>
+  void exchange(Archive& archive) {
+    for (auto* moments : {&first_, &second_})
+      for (auto& m : *moments) archive.values(std::span(m));
+    archive.value(power1_);
+    archive.value(power2_);
   }
 
  private:

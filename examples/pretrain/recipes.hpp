@@ -12,9 +12,14 @@ namespace pretrain {
 
 struct recipe {
   std::string_view name;
-  std::string_view summary;  // half a line, for --help
+  std::string_view summary;  // half a line, for --list
   std::unique_ptr<linear_layer> (*make_linear)(const linear_place&, thread_pool&);
-  bool by_default;  // part of a run without --recipe
+  bool by_default = false;  // part of a run without --recipe
+  // The backward pass goes to BF16 once gradients no longer stand out of what quantizing them adds.
+  bool watches_noise = false;
+  // A power of two that gradients are multiplied by on their way back: what block scales without a tensor scale need to
+  // reach them.
+  float loss_scale = 1.0f;
 };
 
 // All of them, in the order in which a default run takes them.

@@ -88,18 +88,21 @@ std::string to_table(const std::vector<training_result>& results) {
     add("W", r.metrics.weight);
     add("dY", r.metrics.output_gradient);
   }
-  const std::string table = markdown(losses, 1);
-  return operands.size() > 1 ? table + '\n' + markdown(operands, 2) : table;
+  std::string table = markdown(losses, 1);
+  if (operands.size() > 1) table += '\n' + markdown(operands, 2);
+  for (const training_result& r : results)
+    if (r.bf16_backward_since > 0)
+      table += '\n' + r.recipe + ": backward pass in BF16 from step " + std::to_string(r.bf16_backward_since) + " on\n";
+  return table;
 }
 
 std::string to_csv(const std::vector<training_result>& results, const training_config& config) {
-  const std::int64_t tokens_per_step = std::int64_t{config.sequences} * config.model.context;
   std::string csv = "recipe,step,tokens,learning_rate,loss,gradient_norm\n";
   for (const training_result& r : results)
     for (std::size_t i = 0; i < r.steps.size(); ++i) {
       const auto step = static_cast<std::int64_t>(i) + 1;
       const training_step& s = r.steps[i];
-      csv += r.recipe + ',' + std::to_string(step) + ',' + std::to_string(step * tokens_per_step) + ',' +
+      csv += r.recipe + ',' + std::to_string(step) + ',' + std::to_string(step * config.tokens_per_step()) + ',' +
              general(static_cast<double>(s.learning_rate), 9) + ',' + general(s.loss, 9) + ',' +
              general(s.gradient_norm, 9) + '\n';
     }
@@ -128,11 +131,11 @@ std::string to_plot(const std::vector<training_result>& results, const training_
   }
   std::vector<panel> panels = {std::move(losses)};
   if (bf16 && results.size() > 1) panels.push_back(std::move(gaps));
-  const std::int64_t tokens = std::int64_t{config.sequences} * config.model.context;
   return to_svg("A byte-level transformer, pretrained from scratch",
                 std::to_string(config.model.blocks) + " blocks of width " + std::to_string(config.model.width) + ", " +
-                    std::to_string(tokens) + " tokens a step, " + fixed(static_cast<double>(text.bytes()) * 1e-6, 1) +
-                    " MB of text, seed " + std::to_string(config.seed),
+                    std::to_string(config.tokens_per_step()) + " tokens a step, " +
+                    fixed(static_cast<double>(text.bytes()) * 1e-6, 1) + " MB of text, seed " +
+                    std::to_string(config.seed),
                 "step", panels);
 }
 
