@@ -1,6 +1,7 @@
 // H. NaN and infinity among the inputs.
 #include "blocks.hpp"
 
+#include <cstddef>
 #include <microscale/number/value.hpp>
 #include <microscale/tensor/view.hpp>
 

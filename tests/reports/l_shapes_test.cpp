@@ -3,6 +3,7 @@
 
 #include <microscale/host/executor.hpp>
 #include <microscale/tensor/quantized.hpp>
+#include <utility>
 
 #include "support/tensors.hpp"
 

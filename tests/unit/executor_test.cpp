@@ -1,5 +1,6 @@
 // Executors: every index once, exceptions to the caller, whatever the number of threads.
 #include <microscale/host/executor.hpp>
+#include <utility>
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>

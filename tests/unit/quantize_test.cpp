@@ -1,6 +1,7 @@
 // quantize_into: inputs, outputs and options of every kind. That a whole tensor is its blocks, for every scheme, is in
 // quantize_schemes_test.cpp; draws and errors are in files of their own.
 #include <microscale/tensor/quantize.hpp>
+#include <utility>
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>

@@ -5,6 +5,7 @@
 // Precondition on the host: the thread rounds to nearest and does not flush subnormals (the default state).
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "../number/random.hpp"

@@ -1,9 +1,6 @@
 // A scheme: element format, scale format, block shape, scale rule and tensor scale, composed as a type.
 #pragma once
 
-#include <concepts>
-#include <type_traits>
-
 #include "../number/format.hpp"
 #include "block.hpp"
 #include "scale_rule.hpp"

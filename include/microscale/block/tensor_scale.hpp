@@ -8,6 +8,7 @@
 // recipe/reference.hpp.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "../number/format.hpp"

@@ -2,6 +2,7 @@
 // third of these blocks agree on millions of random ones.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

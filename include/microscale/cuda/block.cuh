@@ -5,8 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
 #include "../block/quantize_block.hpp"
 #include "executor.cuh"

@@ -14,6 +14,8 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string>
+#include <type_traits>
 
 #include "../host/vendor_gemm.hpp"
 #include "gemm.cuh"

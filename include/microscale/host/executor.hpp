@@ -1,7 +1,6 @@
 // ms::host: the host's threads.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <mutex>

@@ -7,8 +7,10 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "../tensor/gemm.hpp"
 #include "blocked_gemm.hpp"

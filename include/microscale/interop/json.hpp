@@ -2,7 +2,9 @@
 // caller keeps, and to a limited depth.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>

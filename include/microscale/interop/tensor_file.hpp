@@ -1,10 +1,15 @@
 // Any file of tensors, by what it holds: safetensors, a sharded checkpoint by its index, GGUF, .npy.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "file.hpp"

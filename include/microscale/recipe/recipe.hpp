@@ -23,6 +23,7 @@
 //       the backward GEMMs quantize what X and W became in Fprop, and not X and W again
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 

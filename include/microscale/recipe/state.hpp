@@ -10,6 +10,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <istream>
 #include <ostream>

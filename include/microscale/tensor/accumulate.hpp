@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "../number/wide_integer.hpp"
 #include "view.hpp"

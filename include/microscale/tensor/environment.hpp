@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cfenv>
-#include <utility>
 
 namespace microscale::detail {
 

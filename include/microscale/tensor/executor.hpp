@@ -1,9 +1,6 @@
 // Who does the work of a whole-tensor call on the host.
 #pragma once
 
-#include <concepts>
-#include <cstdint>
-
 #include "environment.hpp"
 #include "view.hpp"
 

@@ -1,7 +1,6 @@
 // What a caller may choose for one quantization.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <variant>
 

@@ -2,7 +2,6 @@
 // byte, element 0 in the low nibble; the last byte of a row is filled with zeros.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "../number/bits.hpp"

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <variant>
-#include <vector>
 
 #include "../block/schemes.hpp"
 #include "executor.hpp"

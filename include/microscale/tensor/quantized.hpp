@@ -1,8 +1,8 @@
 // Owning forms, for convenience on the host.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "quantize.hpp"
