@@ -4,16 +4,12 @@
 #include <microscale/interop/stored_tensor.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <span>
 #include <vector>
 
-namespace fuzz {
+#include "bytes.hpp"
 
-// Ends the program where it does not hold, so that the fuzzer keeps the input.
-inline void require(bool holds) {
-  if (!holds) std::abort();
-}
+namespace fuzz {
 
 // Their bytes lie inside the file and are as many as shape and type say; every byte can be read, every float decoded.
 inline void check_tensors(std::span<const std::uint8_t> file,

@@ -186,7 +186,8 @@ class guarded {
                                : (grid_rows_ + 127) / 128 * 128 * ((grid_cols_ + 3) / 4 * 4);
     codes_.assign(size(guard + rows * code_pitch_ + guard), fill);
     scales_.assign(size(guard + scales + guard), filled());
-    datum_.assign(size(guard + view().tile_rows() * view().tile_cols() + guard), ms::fp32::from_bits(filled_word));
+    const ms::quantized_view<S> shape{.rows = rows, .cols = cols, .tile = tile};
+    datum_.assign(size(guard + shape.tile_rows() * shape.tile_cols() + guard), ms::fp32::from_bits(filled_word));
   }
 
   ms::quantized_view<S> view() {
