@@ -1,4 +1,4 @@
-// Everything that runs on the host. For CUDA, include microscale.cuh.
+// Everything that runs on the host, but for recipe/mpi.hpp. For CUDA, include microscale.cuh.
 #pragma once
 
 #include "block/quantize_block.hpp"
@@ -8,8 +8,15 @@
 #include "host/vendor_gemm.hpp"
 #include "number/formats.hpp"
 #include "number/value.hpp"
+#include "recipe/attention.hpp"
+#include "recipe/gradient_noise.hpp"
 #include "recipe/linear.hpp"
+#include "recipe/low_rank.hpp"
+#include "recipe/pairwise_sparse.hpp"
 #include "recipe/recipes.hpp"
+#include "recipe/second_moment.hpp"
+#include "recipe/shrinkage.hpp"
+#include "recipe/state.hpp"
 #include "tensor/gemm.hpp"
 #include "tensor/hadamard.hpp"
 #include "tensor/metrics.hpp"

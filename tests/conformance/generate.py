@@ -415,7 +415,7 @@ def add_tensor(f, name, group, draws, kinds, rows, cols, axis='row', too_small=1
     case = {'op': 'quantize', 'scheme': name, 'rows': rows, 'cols': cols}
     if axis == 'col':
         case['axis'] = axis
-    if scheme.stored and given:
+    if scheme.reads_reference and given:
         case['amax'] = '%08x' % bits_of(made_for.size / too_small)
     if scheme.stored == 'tensor_scale':
         expect += ' tensor_scale'
@@ -444,7 +444,7 @@ def add_scheme(f, name):
         for i in range(repeat if kind not in ('zeros', 'equal') else 1):
             tensor(kind.replace('_', '-'), [kind], rows, cols, expect='scales codes out' if i == 0 else 'scales codes')
     tensor('mixed', ['zeros', 'tied', 'wide', 'nearly_zero'], rows, cols, given=False, expect='scales codes out')
-    if scheme.stored and height != 32:
+    if scheme.reads_reference and height != 32:
         for factor in (1, 30, 1000) if square else (1, 2, 10, 30, 100, 137, 300, 1000):
             tensor('reference-%d-times-too-small' % factor, ['tied', 'on_scale_tie'], rows, cols, too_small=factor)
         for _ in range(2 if square else 8):
@@ -487,7 +487,7 @@ def add_nonfinite(f, name, draws):
             policies = ('nan_ignored',)
         data = matrix_of([maker.with_one(special), maker.equal()], 2 * height, width, (height, width), 'row')
         f.add_by_policy('%s/%s' % (name, what), 'scales codes', policies, op='quantize', scheme=name,
-                        rows=2 * height, cols=width, amax='3f800000' if scheme.stored else None,
+                        rows=2 * height, cols=width, amax='3f800000' if scheme.reads_reference else None,
                         **{'in': singles(data)})
 
 

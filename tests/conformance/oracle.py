@@ -358,11 +358,16 @@ class Factors:
 class Scheme:
     element, scale_format, shape = FORMATS['e2m1'], FORMATS['ue4m3'], (1, 16)
     stored = None             # which key of `dequantize` holds what the scheme stores of the tensor
+    constant = False          # whether that is a constant, which depends on no reference
     nan_counts = True         # whether a NaN makes the block's amax NaN
     poisons = False           # whether a NaN or an infinity makes the block's scale NaN
 
     def __init__(self, policy=None, target=448):
         self.policy, self.target = policy, target
+
+    @property
+    def reads_reference(self):
+        return bool(self.stored) and not self.constant
 
     def by_constant(self, a, constant):
         """a / constant, which tensor libraries compute as a * (1 / constant) on some devices."""
@@ -610,6 +615,32 @@ def round_half_up(number):
     return (2 * number + 1) // 2
 
 
+class Folded(Mx):
+    """arXiv 2610.00053: the whole grid under the power of two above the amax, its largest value left to the tensor."""
+    stored, constant = 'tensor_scale', True
+    halves = False            # a block whose amax is below 0.87 of the scale gets half of it
+
+    def factors(self, reference):
+        t = Factors()
+        t.decode = SIXTH
+        return t
+
+    def scale(self, a, t):
+        if a.is_zero:
+            return 0
+        exponent = floor_log2(a.size)
+        exponent += power_of_two(exponent) < a.size
+        if self.halves and a.size / power_of_two(exponent) < Single.of(Fraction(87, 100)).size:
+            exponent -= 1
+        return max(0, min(254, exponent + 127))
+
+    def scaled(self, x, scale, t):
+        return Single(x.size * self.element.values[-1] / self.scale_value(scale).size, x.negative)
+
+    def decoded(self, element, s, t):
+        return element * s * t.decode
+
+
 class Ufp4(Scheme):
     element, scale_format = FORMATS['e1m2'], Binary32()
 
@@ -646,6 +677,8 @@ SCHEMES = {
     'mxfp4': Mx,
     'mxfp4_even': variant(Mx, choice='even'),
     'mxfp4_ceil': variant(Mx, choice='ceil'),
+    'mxfp4_folded': Folded,
+    'mxfp4_folded_2d': variant(Folded, shape=(32, 32), halves=True),
     'mxfp6_e2m3': variant(Mx, element=FORMATS['e2m3']),
     'mxfp6_e3m2': variant(Mx, element=FORMATS['e3m2']),
     'mxfp8_e4m3': variant(Mx, element=FORMATS['e4m3']),

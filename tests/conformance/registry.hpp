@@ -96,7 +96,9 @@ inline constexpr auto nvfp4_schemes = std::make_tuple(
 
 inline constexpr auto mx_schemes = std::make_tuple(
     named<ms::mxfp4>{"mxfp4", {"inf_scale_nan"}}, named<ms::mxfp4_even>{"mxfp4_even", {"inf_scale_nan"}},
-    named<ms::mxfp4_ceil>{"mxfp4_ceil", {"inf_scale_nan"}}, named<ms::mxfp6_e2m3>{"mxfp6_e2m3", {"inf_scale_nan"}},
+    named<ms::mxfp4_ceil>{"mxfp4_ceil", {"inf_scale_nan"}}, named<ms::mxfp4_folded>{"mxfp4_folded", {"inf_scale_nan"}},
+    named<ms::mxfp4_folded_2d>{"mxfp4_folded_2d", {"inf_scale_nan"}},
+    named<ms::mxfp6_e2m3>{"mxfp6_e2m3", {"inf_scale_nan"}},
     named<ms::mxfp6_e3m2>{"mxfp6_e3m2", {"inf_scale_nan"}}, named<ms::mxfp8_e4m3>{"mxfp8_e4m3", {"inf_scale_nan"}},
     named<ms::mxfp8_e5m2>{"mxfp8_e5m2", {"inf_scale_nan"}},
     named<ms::mxfp8_e4m3_ceil>{"mxfp8_e4m3_ceil", {"inf_scale_nan"}},

@@ -29,26 +29,18 @@ enum class halving : std::uint8_t { never, below_87 };
 // s = 2^ceil(log2 a), halved as `When` says, clamped to 2^-127 ... 2^127, code 0 for a block of zeros;
 // element = RNE(max x / s), rounded once from the exact quotient; decoded as (element s) D, D = fl(1 / max).
 template <halving When>
-struct folded_rule {
-  static constexpr bool nan_reaches_amax = true;
-
+struct folded_rule : power_of_two_rule {
   template <class S>
   MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors&) noexcept {
     using storage = typename S::scale::storage;
     if (!fp32::is_finite(amax)) return static_cast<storage>(S::scale::nan_code);
     if (fp32::is_zero(amax)) return storage{0};
-    // a as 1.fraction * 2^exponent; a / s lies in (1/2, 1], so it is 1.fraction / 2 unless the fraction is 0.
-    const unpacked a = unpack(amax);
-    const int lift = 24 - bit_width(a.significand);
-    const std::uint32_t fraction = static_cast<std::uint32_t>(a.significand << lift) & 0x007FFFFFu;
-    int e = a.exponent - lift + 23 + (fraction != 0 ? 1 : 0);
+    // a / s lies in (1/2, 1], so it is 1.fraction / 2 unless the fraction is 0.
+    const binade a = binade_of(amax);
+    int e = a.exponent + (a.fraction != 0 ? 1 : 0);
     constexpr std::uint32_t threshold = fp32::bits(0.87f) & 0x007FFFFFu;
-    if (When == halving::below_87 && fraction != 0 && fraction < threshold) --e;
-    return static_cast<storage>(smaller(larger(e + S::scale::bias, 0), static_cast<int>(S::scale::largest_code)));
-  }
-  template <class S>
-  MICROSCALE_HD static constexpr int divisor(typename S::scale::storage code, const tensor_factors&) noexcept {
-    return static_cast<int>(code) - S::scale::bias;
+    if (When == halving::below_87 && a.fraction != 0 && a.fraction < threshold) --e;
+    return clamped<S>(e);
   }
   template <class S>
   MICROSCALE_HD static constexpr unpacked scaled(float x, int exponent) noexcept {

@@ -253,36 +253,53 @@ struct exact_rule {
 //   ceil   2^ceil(log2(a / max)): nothing clips (arXiv 2506.08027; "truncation-free" in arXiv 2607.24953)
 enum class mx_scale : std::uint8_t { floor, even, ceil };
 
+// What rules whose scales are powers of two have in common.
+struct power_of_two_rule {
+  static constexpr bool nan_reaches_amax = true;
+
+  // A positive finite number as (1 + fraction 2^-23) 2^exponent.
+  struct binade {
+    int exponent;
+    std::uint32_t fraction;
+  };
+  MICROSCALE_HD static constexpr binade binade_of(float x) noexcept {
+    const unpacked u = unpack(x);
+    const int lift = 24 - bit_width(u.significand);
+    return {u.exponent - lift + 23, static_cast<std::uint32_t>(u.significand << lift) & 0x007FFFFFu};
+  }
+  // The code of 2^exponent, clamped to the scales that there are.
+  template <class S>
+  MICROSCALE_HD static constexpr typename S::scale::storage clamped(int exponent) noexcept {
+    return static_cast<typename S::scale::storage>(
+        smaller(larger(exponent + S::scale::bias, 0), static_cast<int>(S::scale::largest_code)));
+  }
+  // The exponent of the scale.
+  template <class S>
+  MICROSCALE_HD static constexpr int divisor(typename S::scale::storage code, const tensor_factors&) noexcept {
+    return static_cast<int>(code) - S::scale::bias;
+  }
+};
+
 // Powers of two, clamped to 2^-127 ... 2^127; a block of zeros has code 0. element = RNE(x / s), which is exact up to
 // that rounding because it only moves the exponent.
 template <mx_scale How>
-struct mx_rule {
-  static constexpr bool nan_reaches_amax = true;
-
+struct mx_rule : power_of_two_rule {
   template <class S>
   MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors&) noexcept {
     using storage = typename S::scale::storage;
     if (!fp32::is_finite(amax)) return static_cast<storage>(S::scale::nan_code);
     if (fp32::is_zero(amax)) return storage{0};
-    // Both as 1.fraction * 2^exponent, the fraction in 23 bits.
-    const unpacked a = unpack(amax);
-    const int lift = 24 - bit_width(a.significand);
-    const std::uint32_t fraction = static_cast<std::uint32_t>(a.significand << lift) & 0x007FFFFFu;
-    const int exponent = a.exponent - lift + 23;
+    const binade a = binade_of(amax);
     constexpr std::uint32_t top = fp32::bits(S::element::largest());
     constexpr int top_exponent = static_cast<int>(top >> 23) - 127;
-    int e = exponent - top_exponent;
+    int e = a.exponent - top_exponent;
     if constexpr (How == mx_scale::even) {
       constexpr std::uint32_t threshold = 0x00800000u - (0x00400000u >> S::element::mantissa_bits);
-      if (fraction >= threshold) ++e;
+      if (a.fraction >= threshold) ++e;
     } else if constexpr (How == mx_scale::ceil) {
-      if (fraction > (top & 0x007FFFFFu)) ++e;
+      if (a.fraction > (top & 0x007FFFFFu)) ++e;
     }
-    return static_cast<storage>(smaller(larger(e + S::scale::bias, 0), static_cast<int>(S::scale::largest_code)));
-  }
-  template <class S>
-  MICROSCALE_HD static constexpr int divisor(typename S::scale::storage code, const tensor_factors&) noexcept {
-    return static_cast<int>(code) - S::scale::bias;
+    return clamped<S>(e);
   }
   template <class S>
   MICROSCALE_HD static constexpr unpacked scaled(float x, int exponent) noexcept {
