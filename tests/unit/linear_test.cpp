@@ -173,16 +173,38 @@ TEST_CASE("shapes that do not fit are refused") {
   CHECK(says(backward(20, ms::matrix(dx, 20, 32), ms::matrix(dw, 32, 16)), "dW: expected 16 x 32, got 32 x 16"));
 }
 
-TEST_CASE("an infinite activation is an error under periodic scaling and leaves the reference as it was") {
-  data d(16, 32, 16, 7);
+TEST_CASE("an infinite operand is an error under periodic scaling and leaves every reference as it was") {
+  const data good(16, 32, 16, 7);
   exact_layer<ms::recipes::ue5m3> layer(32, 16, position);
-  layers::run(layer, d, {.step = 1});
+  layers::run(layer, good, {.step = 1});
   const ms::linear_state before = layer.state();
-  d.x[100] = ms::fp32::infinity();
-  std::vector<float> y(16 * 16);
-  CHECK(tensors::says(tensors::message_of([&] {
-                        layer.forward(ms::sequential{}, {.step = 51}, d.x_view(), d.w_view(), ms::matrix(y, 16, 16));
-                      }),
-                      "reference amax"));
-  CHECK(layer.state() == before);
+  for (std::vector<float> data::*const operand : {&data::x, &data::w, &data::dy}) {
+    data d(16, 32, 16, 8);  // other numbers, and so other references
+    (d.*operand)[100] = ms::fp32::infinity();
+    exact_layer<ms::recipes::ue5m3> resumed(32, 16, position);
+    resumed.state() = before;
+    ms::linear_state expected = before;
+    const auto call = [&] { layers::run(resumed, d, {.step = 51}); };
+    CHECK(tensors::says(tensors::message_of(call), "reference amax"));
+    if (operand == &data::dy) {  // forward() went through
+      expected.activation = resumed.state().activation;
+      expected.weight = resumed.state().weight;
+      CHECK(expected.activation.sampled_step == 51);
+    }
+    CHECK(resumed.state() == expected);
+  }
+}
+
+TEST_CASE("what the products took can be looked at") {
+  const data d(20, 37, 45, 1);
+  exact_layer<ms::recipes::ue5m3> layer(37, 45, position);
+  layers::run(layer, d, {.step = 1, .seed = 5});
+  const auto x = ms::quantize<ms::ue5m3_fp4>(d.x_view());
+  CHECK(layer.left<ms::gemm_role::fprop>().codes() == x.codes());
+  CHECK(layer.left<ms::gemm_role::fprop>().scales() == x.scales());
+  const auto w = ms::quantize<ms::ue5m3_fp4_2d>(d.w_view(), {.axis = ms::axis::col});
+  CHECK(layer.right<ms::gemm_role::dgrad>().codes() == w.codes());
+  CHECK(layer.right<ms::gemm_role::wgrad>().rows() == 37);
+  CHECK(layer.left<ms::gemm_role::wgrad>().rows() == 45);
+  CHECK(layer.left<ms::gemm_role::dgrad>().codes() != layer.left<ms::gemm_role::wgrad>().codes());
 }

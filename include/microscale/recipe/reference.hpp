@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -109,16 +110,16 @@ struct no_reduction {
   constexpr float operator()(float amax) const noexcept { return amax; }
 };
 
-// The reference to use at `step`, looking at `data` where the policy says so; null where the policy carries no state
+// The reference to use at `step`, looking at the data where the policy says so; null where the policy carries no state
 // and the quantizer takes the tensor's own amax. The first micro-batch of a sampling step samples, the others hold. An
 // amax that is infinite is an error and leaves the state as it was; NaN elements are passed over.
 //
-// `reduce` is called once where the data is looked at, and nowhere else. Ranks that hold equal states and are at the
-// same step look at the same time, so it may be a collective; since it comes before the amax is checked, an infinite
-// amax of one rank is an error on all of them.
-template <class Policy, host_executor Executor, class T, class Reduce = no_reduction>
-const float* update_reference(const Policy& policy, reference_state& state, const Executor& executor, std::int64_t step,
-                              matrix_view<T> data, const Reduce& reduce = {}) {
+// `sample` has the amax of the data; it is called once where the data is looked at, and so is `reduce`, for what it
+// says, and nowhere else. Ranks that hold equal states and are at the same step look at the same time, so `reduce` may
+// be a collective; since it comes before the amax is checked, an infinite amax of one rank is an error on all of them.
+template <class Policy, std::invocable Sample, class Reduce = no_reduction>
+const float* update_reference(const Policy& policy, reference_state& state, std::int64_t step, const Sample& sample,
+                              const Reduce& reduce = {}) {
   if constexpr (!Policy::carries_state) {
     return nullptr;
   } else {
@@ -127,7 +128,7 @@ const float* update_reference(const Policy& policy, reference_state& state, cons
     if constexpr (std::is_same_v<Policy, frozen_scaling>) {
       detail::fail("frozen reference", "one that has been set", "none");
     }
-    const float own = detail::checked_amax(reduce(amax(executor, data)));
+    const float own = detail::checked_amax(reduce(sample()));
     if constexpr (std::is_same_v<Policy, delayed_scaling>) {
       std::vector<float>& history = state.history;
       if (state.is_set() && state.sampled_step == step) {
@@ -144,6 +145,14 @@ const float* update_reference(const Policy& policy, reference_state& state, cons
     }
     return &state.amax;
   }
+}
+
+// The same for a matrix on the host.
+template <class Policy, host_executor Executor, class T, class Reduce = no_reduction>
+const float* update_reference(const Policy& policy, reference_state& state, const Executor& executor, std::int64_t step,
+                              matrix_view<T> data, const Reduce& reduce = {}) {
+  return update_reference(
+      policy, state, step, [&] { return amax(executor, data); }, reduce);
 }
 
 }  // namespace microscale

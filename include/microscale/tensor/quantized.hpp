@@ -108,19 +108,28 @@ std::vector<float> fake_quantize(matrix_view<T> in, const quantize_options& opti
   return fake_quantize<S>(sequential{}, in, options);
 }
 
+namespace detail {
+
+template <class S>
+void check_transposed(const quantized_view<const S>& in, const quantized_view<S>& out) {
+  check_quantized("input", in);
+  check_quantized("output", out);
+  if (out.rows != in.cols || out.cols != in.rows) {
+    fail("transposed shape", shape_text(in.cols, in.rows), shape_text(out.rows, out.cols));
+  }
+  if (out.tile != tensor_tile{in.tile.cols, in.tile.rows}) {
+    fail("transposed tensor-scale tile", shape_text(in.tile.cols, in.tile.rows),
+         shape_text(out.tile.rows, out.tile.cols));
+  }
+}
+
+}  // namespace detail
+
 // The transpose of a tensor whose blocks are square, without quantizing again: the same codes and scales, turned. It
 // equals quantizing the transpose, except that stochastic codes keep the draws of the rows.
 template <square_scheme S>
 void transpose_into(quantized_view<const S> in, quantized_view<S> out) {
-  detail::check_quantized("input", in);
-  detail::check_quantized("output", out);
-  if (out.rows != in.cols || out.cols != in.rows) {
-    detail::fail("transposed shape", detail::shape_text(in.cols, in.rows), detail::shape_text(out.rows, out.cols));
-  }
-  if (out.tile != tensor_tile{in.tile.cols, in.tile.rows}) {
-    detail::fail("transposed tensor-scale tile", detail::shape_text(in.tile.cols, in.tile.rows),
-                 detail::shape_text(out.tile.rows, out.tile.cols));
-  }
+  detail::check_transposed(in, out);
   detail::clear_scale_padding(out);
   for (index_t br = 0; br < out.block_rows(); ++br) {
     for (index_t bc = 0; bc < out.block_cols(); ++bc) {
