@@ -13,6 +13,7 @@ is_there() {
     cmake) have cmake && at_least 3.25 "$(cmake --version | sed -n '1s/[^0-9]*//p')" ;;
     ninja) have ninja ;;
     clang) have clang++ ;;
+    clang-tidy | cppcheck) have "$1" ;;
     pkg-config) have pkg-config ;;
     debootstrap) have debootstrap ;;
     catch2) "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 <<'END' ;;

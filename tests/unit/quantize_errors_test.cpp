@@ -64,6 +64,7 @@ TEST_CASE("shapes, pitches and pointers of the input") {
 TEST_CASE("shapes, pitches and pointers of the output") {
   CHECK(says(refused([](auto& c) { c.out.rows = 31; }), "quantized shape: expected 32 x 40, got 31 x 40"));
   CHECK(says(refused([](auto& c) { c.out.rows = -1; }), "output: expected a shape that is not negative"));
+  CHECK(says(refused([](auto& c) { c.out.cols = -1; }), "output: expected a shape that is not negative, got 32 x -1"));
   CHECK(says(refused([](auto& c) { c.options.axis = ms::axis::col; }), "expected 40 x 32, got 32 x 40"));
   CHECK(says(refused([](auto& c) { c.out.codes = nullptr; }), "memory for codes and scales"));
   CHECK(says(refused([](auto& c) { c.out.scales = nullptr; }), "memory for codes and scales"));
@@ -71,6 +72,7 @@ TEST_CASE("shapes, pitches and pointers of the output") {
   CHECK(says(refused([](auto& c) { c.out.code_pitch = 19; }), "a code pitch of at least 20 bytes, got 19"));
   CHECK(says(refused([](auto& c) { c.out.scale_pitch = 2; }), "a scale pitch of at least 3, got 2"));
   CHECK(says(refused([](auto& c) { c.out.tile = {-1, 0}; }), "tensor-scale tiles of whole blocks, got -1 x 0"));
+  CHECK(says(refused([](auto& c) { c.out.tile = {0, -16}; }), "tensor-scale tiles of whole blocks, got 0 x -16"));
   CHECK(says(refused([](auto& c) { c.out.tile = {1, 24}; }), "tensor-scale tiles of whole blocks, got 1 x 24"));
   CHECK(says(refused<ms::nvfp4_2d>([](auto& c) { c.out.tile = {1, 0}; }), "whole blocks, got 1 x 0"));
 }

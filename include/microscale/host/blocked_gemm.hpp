@@ -36,7 +36,7 @@ template <class F, int... Index>
 template <int Rows, int Vectors, int Lanes>
 [[gnu::always_inline]] inline void gemm_tile(const float* a, index_t a_pitch, const float* b, index_t k, float alpha,
                                              float* out) {
-  typedef float lanes __attribute__((vector_size(Lanes * sizeof(float)), aligned(sizeof(float))));
+  using lanes __attribute__((vector_size(Lanes * sizeof(float)), aligned(sizeof(float)))) = float;
   constexpr std::make_integer_sequence<int, Rows> rows;
   constexpr std::make_integer_sequence<int, Vectors> vectors;
   lanes sum[Rows][Vectors] = {};
@@ -54,7 +54,7 @@ template <int Rows, int Vectors, int Lanes>
   }
   unrolled(
       rows, [&](int r) __attribute__((always_inline)) {
-        lanes* row = reinterpret_cast<lanes*>(out + r * Vectors * Lanes);
+        lanes* row = reinterpret_cast<lanes*>(out + index_t{r} * Vectors * Lanes);
         unrolled(
             vectors, [&](int v) __attribute__((always_inline)) { row[v] = sum[r][v] * alpha; });
       });
@@ -99,7 +99,7 @@ inline gemm_kernel select_gemm_kernel() noexcept {
 
 // The floats of scratch memory that one thread needs.
 inline index_t gemm_scratch(index_t k) noexcept {
-  return gemm_largest_panel * k + gemm_rows_per_tile * k + gemm_rows_per_tile * gemm_largest_panel;
+  return gemm_largest_panel * k + gemm_rows_per_tile * k + index_t{gemm_rows_per_tile} * gemm_largest_panel;
 }
 
 // Columns [first, last) of C, in panels of the kernel's width.

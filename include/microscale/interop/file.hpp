@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "stored_tensor.hpp"
@@ -23,7 +24,7 @@ namespace detail {
 
 [[noreturn]] inline void refuse_system(const std::string& what, const std::filesystem::path& path) {
   const int reason = errno;
-  refuse(path.string(), what + ": " + std::strerror(reason));
+  refuse(path.string(), what + ": " + std::error_code(reason, std::generic_category()).message());
 }
 
 class file_descriptor {
@@ -80,9 +81,10 @@ class mapped_file {
   void release(std::span<const std::uint8_t> part) const noexcept {
     if (part.empty()) return;
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto first = (reinterpret_cast<std::uintptr_t>(part.data()) + page - 1) / page * page;
-    const auto last = (reinterpret_cast<std::uintptr_t>(part.data()) + part.size()) / page * page;
-    if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    const auto address = reinterpret_cast<std::uintptr_t>(part.data());
+    const std::size_t before = (page - address % page) % page, after = (address + part.size()) % page;
+    if (before + after >= part.size()) return;  // no whole page
+    ::madvise(const_cast<std::uint8_t*>(part.data()) + before, part.size() - before - after, MADV_DONTNEED);
   }
 
  private:

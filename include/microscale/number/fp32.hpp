@@ -70,14 +70,14 @@ MICROSCALE_HD inline float quotient(float a, float b) noexcept {
 #if defined(__CUDA_ARCH__)
   return a / b;  // not used there
 #elif defined(__AVX__)
-  float r;
+  float r = 0.0f;
   asm("{vdivss %2, %1, %0|vdivss %0, %1, %2}" : "=x"(r) : "x"(a), "x"(b));
   return r;
 #elif defined(__x86_64__)
   asm("{divss %1, %0|divss %0, %1}" : "+x"(a) : "x"(b));
   return a;
 #elif defined(__aarch64__)
-  float r;
+  float r = 0.0f;
   asm("fdiv %s0, %s1, %s2" : "=w"(r) : "w"(a), "w"(b));
   return r;
 #else
@@ -88,15 +88,15 @@ MICROSCALE_HD inline float square_root(float a) noexcept {
 #if defined(__CUDA_ARCH__)
   return a;  // not used there
 #elif defined(__AVX__)
-  float r;
+  float r = 0.0f;
   asm("{vsqrtss %1, %1, %0|vsqrtss %0, %1, %1}" : "=x"(r) : "x"(a));
   return r;
 #elif defined(__x86_64__)
-  float r;
+  float r = 0.0f;
   asm("{sqrtss %1, %0|sqrtss %0, %1}" : "=x"(r) : "x"(a));
   return r;
 #elif defined(__aarch64__)
-  float r;
+  float r = 0.0f;
   asm("fsqrt %s0, %s1" : "=w"(r) : "w"(a));
   return r;
 #else
