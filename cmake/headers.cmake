@@ -42,9 +42,13 @@ set(
   include/microscale/cuda/number.cuh
   include/microscale/cuda/block.cuh
   include/microscale/cuda/amax.cuh
+  include/microscale/cuda/tensor_core.cuh
+  include/microscale/cuda/blackwell_gemm.cuh
   include/microscale/cuda/gemm.cuh
+  include/microscale/cuda/skinny_gemm.cuh
   include/microscale/cuda/hadamard.cuh
   include/microscale/cuda/quantize.cuh
+  include/microscale/cuda/native_gemm.cuh
   include/microscale/cuda/vendor_gemm.cuh
   include/microscale/recipe/reference.hpp
   include/microscale/recipe/stream.hpp

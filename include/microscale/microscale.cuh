@@ -6,4 +6,5 @@
 #include "cuda/gemm.cuh"
 #include "cuda/hadamard.cuh"
 #include "cuda/quantize.cuh"
+#include "cuda/skinny_gemm.cuh"
 #include "microscale.hpp"

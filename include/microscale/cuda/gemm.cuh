@@ -7,7 +7,9 @@
 #include <type_traits>
 
 #include "../tensor/gemm.hpp"
+#include "blackwell_gemm.cuh"
 #include "block.cuh"
+#include "tensor_core.cuh"
 
 namespace microscale {
 
@@ -18,30 +20,24 @@ struct gemm_call {
   quantized_view<const A> a;
   quantized_view<const B> b;
   matrix_view<float> c;
+  row_groups rows;
   bool has_alpha;
   float alpha;
   bool aligned;  // rows of codes of both operands begin on 4 bytes
-};
 
-// Whether a format's codes are those of E2M1, so that runs can be multiplied eight codes at a time.
-template <class F>
-inline constexpr bool is_e2m1 = false;
-template <class F>
-requires requires { F::exponent_bits; }
-inline constexpr bool is_e2m1<F> =
-    F::exponent_bits == 2 && F::mantissa_bits == 1 && F::bias == 1 && F::has_sign && F::largest_code == 7;
+  // Output (i, j) is the product of row i of a with this row of b; -1 for a row of no group.
+  __device__ index_t b_row(index_t i, index_t j) const {
+    if (rows.count == 1 && rows.offsets == nullptr) return j;
+    const index_t g = rows.group_of(i);
+    return g == rows.count ? -1 : g * c.cols + j;
+  }
+};
 
 template <class A, class B>
 inline constexpr bool multiplies_packed =
     is_e2m1<typename A::element>&& is_e2m1<typename B::element>&& A::block::columns % 16 == 0 &&
     B::block::columns % 16 == 0;
 
-// Selects bytes of {low, high}; bit 3 of a selecting nibble repeats the sign of the byte instead.
-__device__ inline std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t nibbles) {
-  std::uint32_t r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(nibbles));
-  return r;
-}
 // Four E2M1 codes, the low half of `codes`, as bytes 12 + 2 * value, which are all below 128.
 __device__ inline std::uint32_t biased_bytes(std::uint32_t codes) {
   const std::uint32_t magnitudes = codes & 0x7777u;
@@ -62,17 +58,6 @@ __device__ inline int dot_of_eight(std::uint32_t a, std::uint32_t b) {
   }
   // (x - 12) (y - 12), summed over eight.
   return static_cast<int>(products) - 12 * static_cast<int>(sums) + 8 * 144;
-}
-
-// The first n <= 8 codes at p, zeros beyond.
-__device__ inline std::uint32_t load_eight(const std::uint8_t* p, int n, bool aligned) {
-  if (aligned && n == 8) return *reinterpret_cast<const std::uint32_t*>(p);
-  std::uint32_t codes = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (2 * i < n) codes |= std::uint32_t{p[i]} << (8 * i);
-  }
-  return n < 8 ? codes & ((1u << (4 * n)) - 1u) : codes;
 }
 
 // P::dot for operands whose elements are E2M1, the products of a run summed as integers of eight codes at a time.
@@ -167,6 +152,16 @@ class packed_dot {
   }
 };
 
+// Row i of a times row j of b, before alpha.
+template <class P, class A, class B>
+__device__ float dot_of(const gemm_call<A, B>& call, index_t i, index_t j) {
+  if constexpr (multiplies_packed<A, B>) {
+    return packed_dot<A, B>(call.a, i, call.b, j, call.aligned).template value<P>();
+  } else {
+    return P::dot(call.a, i, call.b, j);
+  }
+}
+
 // Each thread computes outputs as the policy defines them; a warp takes 4 x 8 of them, so that it shares the rows of
 // both operands.
 template <exact_accumulation P, quantization_scheme A, quantization_scheme B>
@@ -183,46 +178,170 @@ __global__ void __launch_bounds__(largest_thread_block) gemm_kernel(const gemm_c
     const index_t i = t % tile_rows_count * 4 * warps + threadIdx.x / 32 * 4 + lane / 8;
     const index_t j = t / tile_rows_count * 8 + lane % 8;
     if (i >= call.c.rows || j >= call.c.cols) continue;
-    float sum;
-    if constexpr (multiplies_packed<A, B>) {
-      sum = packed_dot<A, B>(call.a, i, call.b, j, call.aligned).template value<P>();
-    } else {
-      sum = P::dot(call.a, i, call.b, j);
-    }
+    const index_t other = call.b_row(i, j);
+    if (other < 0) continue;
+    const float sum = dot_of<P>(call, i, other);
     if (by_rows) {
-      alpha = fp32::mul(call.a.factors(call.a.tile_index(i, 0)).decode, call.b.factors(call.b.tile_index(j, 0)).decode);
+      alpha =
+          fp32::mul(call.a.factors(call.a.tile_index(i, 0)).decode, call.b.factors(call.b.tile_index(other, 0)).decode);
     }
     call.c(i, j) = fp32::mul(sum, alpha);
   }
 }
 
+// The outputs that k64_kernel left, by the definition.
+template <quantization_scheme A, quantization_scheme B>
+__global__ void __launch_bounds__(largest_thread_block)
+    k64_left_kernel(const gemm_call<A, B> call, const k64_call fast) {
+  const index_t tile_cols = ceil_div(call.c.cols, index_t{k64_rows});
+#pragma unroll 1
+  for (index_t t = blockIdx.x; t < fast.tile_rows * tile_cols; t += gridDim.x) {
+    const k64_output at(t, fast.tile_rows, tile_cols);
+    const row_slab slab = slab_of(fast.rows, at.row);
+    if (slab.first >= slab.last || fast.left[t] == 0) continue;
+#pragma unroll 1
+    for (int o = static_cast<int>(threadIdx.x); o < k64_rows * k64_rows; o += static_cast<int>(blockDim.x)) {
+      const index_t i = slab.first + o / k64_rows, j = at.col * k64_rows + o % k64_rows;
+      if (i >= slab.last || j >= call.c.cols) continue;
+      const index_t other = slab.group * call.c.cols + j;
+      const float alpha = call.has_alpha ? call.alpha : fp32::mul(fast.a.decode[i], fast.b.decode[other]);
+      call.c(i, j) = fp32::mul(dot_of<blackwell_k64>(call, i, other), alpha);
+    }
+  }
+}
+
+// blackwell_k64 by tensor cores (blackwell_gemm.cuh), in a workspace of k64_plan::bytes().
+template <class A, class B>
+void multiply_k64(const cuda& executor, const gemm_call<A, B>& call, std::byte* memory) {
+  const k64_plan plan(call.rows, call.b.rows, call.a.cols);
+  k64_call fast = {};
+  fast.a = plan.a(memory);
+  fast.b = plan.b(memory);
+  if (!k64_always<A, B>()) fast.left = plan.left(memory);
+  fast.c = call.c;
+  fast.rows = call.rows;
+  fast.tile_rows = plan.a_tiles;
+  fast.groups = plan.groups;
+  fast.has_alpha = call.has_alpha;
+  fast.alpha = call.alpha;
+  k64_prepare(executor, call.a, plan.a_rows, plan.a_tiles * plan.groups, fast.a);
+  k64_prepare(executor, call.b, plan.b_rows, plan.b_tiles * plan.groups, fast.b);
+  k64_multiply(executor, fast, plan.output_tiles());
+  if constexpr (!k64_always<A, B>()) {
+    launch(executor, "GEMM", &k64_left_kernel<A, B>, plan.output_tiles(), call, fast);
+  }
+}
+
+template <class P, class A, class B>
+inline constexpr bool uses_k64 = std::is_same_v<P, blackwell_k64>&& fits_k64<A>&& fits_k64<B>;
+
+// One product, or one for each group of rows.
+template <class P, class A, class B>
+std::size_t product_workspace(const row_groups& rows, const quantized_view<const A>& a,
+                              const quantized_view<const B>& b) {
+  if constexpr (uses_k64<P, A, B>) {
+    return a.rows == 0 || b.rows == 0 || a.cols == 0 ? 0 : k64_plan(rows, b.rows, a.cols).bytes();
+  } else {
+    return 0;
+  }
+}
+
+template <class P, class A, class B>
+void multiply(const cuda& executor, const row_groups& rows, const quantized_view<const A>& a,
+              const quantized_view<const B>& b, const matrix_view<float>& c, const gemm_options& options,
+              std::span<std::byte> workspace) {
+  check_launch(executor.launch);
+  if (c.empty()) return;
+  const bool aligned = is_aligned(a.codes, a.code_pitch, 4) && is_aligned(b.codes, b.code_pitch, 4);
+  const gemm_call<A, B> call{a, b, c, rows, options.alpha.has_value(), options.alpha.value_or(1.0f), aligned};
+  if constexpr (uses_k64<P, A, B>) {
+    if (!workspace.empty() && a.cols > 0) {
+      const std::size_t needed = product_workspace<P>(rows, a, b);
+      if (workspace.size() < needed || !is_aligned(workspace.data(), 0, 16)) {
+        fail("GEMM workspace", std::to_string(needed) + " bytes of device memory, aligned to 16",
+             std::to_string(workspace.size()) + " bytes");
+      }
+      multiply_k64(executor, call, workspace.data());
+      return;
+    }
+  }
+  const index_t warps = executor.launch.threads / 32;
+  const index_t blocks = ceil_div(c.rows, 4 * warps) * ceil_div(c.cols, index_t{8});
+  launch(executor, "GEMM", &gemm_kernel<P, A, B>, blocks, call);
+}
+
+template <class A, class B>
+void check_groups(const quantized_view<const A>& a, const quantized_view<const B>& b, const matrix_view<float>& c,
+                  index_t groups, bool equal) {
+  if (groups < 1 || b.rows % groups != 0 || (equal && a.rows % groups != 0)) {
+    fail("groups of a GEMM", "a divisor of the rows",
+         std::to_string(groups) + " of " + std::to_string(a.rows) + " and " + std::to_string(b.rows));
+  }
+  quantized_view<const B> one = b;
+  one.rows = b.rows / groups;
+  check_gemm(a, one, c);
+}
+
 }  // namespace detail::device
+
+// How many bytes of device workspace gemm_into<P> wants, on a multiple of 16 bytes.
+template <exact_accumulation P, class A, class B>
+std::size_t gemm_workspace(const cuda&, const quantized_view<A>& a_in, const quantized_view<B>& b_in) {
+  const quantized_view<const typename quantized_view<A>::scheme_type> a = a_in;
+  const quantized_view<const typename quantized_view<B>::scheme_type> b = b_in;
+  return detail::device::product_workspace<P>({nullptr, 1, a.rows}, a, b);
+}
 
 // Writes the m x n product into the caller's memory, as the host's gemm_into does. options.alpha is the host's; without
 // it, alpha is the product of the operands' decode multipliers, from their data in device memory.
+//
+// With a workspace (device memory, gemm_workspace<P> bytes), blackwell_k64 runs on tensor cores; without one it computes
+// the same bits a few hundred times slower. The other accumulations want none.
 template <exact_accumulation P = exact_f32, class A, class B>
 void gemm_into(const cuda& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
-               const gemm_options& options = {}, std::span<std::byte> /*workspace*/ = {}) {
-  using scheme_a = typename quantized_view<A>::scheme_type;
-  using scheme_b = typename quantized_view<B>::scheme_type;
-  const quantized_view<const scheme_a> a = a_in;
-  const quantized_view<const scheme_b> b = b_in;
+               const gemm_options& options = {}, std::span<std::byte> workspace = {}) {
+  const quantized_view<const typename quantized_view<A>::scheme_type> a = a_in;
+  const quantized_view<const typename quantized_view<B>::scheme_type> b = b_in;
   detail::check_gemm(a, b, c);
-  detail::device::check_launch(executor.launch);
-  if (c.empty()) return;
-  const bool aligned =
-      detail::device::is_aligned(a.codes, a.code_pitch, 4) && detail::device::is_aligned(b.codes, b.code_pitch, 4);
-  const detail::device::gemm_call<scheme_a, scheme_b> call{
-      a, b, c, options.alpha.has_value(), options.alpha.value_or(1.0f), aligned};
-  const index_t warps = executor.launch.threads / 32;
-  const index_t blocks = ceil_div(c.rows, 4 * warps) * ceil_div(c.cols, index_t{8});
-  detail::device::launch(executor, "GEMM", &detail::device::gemm_kernel<P, scheme_a, scheme_b>, blocks, call);
+  detail::device::multiply<P>(executor, {nullptr, 1, a.rows}, a, b, c, options, workspace);
 }
 
-// How many bytes of device workspace gemm_into<P> wants.
+// Several products in one call, each with the bits that gemm_into gives it. Both operands hold their matrices one under
+// another, A `groups` of m x k, B `groups` of n x k, and C takes those of m x n. A tensor scale for each matrix is a tile
+// of m, or n, rows.
 template <exact_accumulation P, class A, class B>
-constexpr std::size_t gemm_workspace(const cuda&, const quantized_view<A>&, const quantized_view<B>&) {
-  return 0;
+std::size_t batched_gemm_workspace(const cuda&, quantized_view<A> a_in, quantized_view<B> b_in, index_t groups) {
+  const quantized_view<const typename quantized_view<A>::scheme_type> a = a_in;
+  const quantized_view<const typename quantized_view<B>::scheme_type> b = b_in;
+  return detail::device::product_workspace<P>({nullptr, groups, a.rows}, a, b);
+}
+template <exact_accumulation P, class A, class B>
+void batched_gemm_into(const cuda& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
+                       index_t groups, const gemm_options& options = {}, std::span<std::byte> workspace = {}) {
+  const quantized_view<const typename quantized_view<A>::scheme_type> a = a_in;
+  const quantized_view<const typename quantized_view<B>::scheme_type> b = b_in;
+  detail::device::check_groups(a, b, c, groups, true);
+  detail::device::multiply<P>(executor, {nullptr, groups, a.rows}, a, b, c, options, workspace);
+}
+
+// The same where the matrices of A differ in height, as tokens sorted by expert do: rows offsets[g] ... offsets[g + 1] of
+// A and C belong to product g. `offsets` are groups + 1 ascending numbers in device memory, at most a.rows; rows that
+// belong to none leave their rows of C alone.
+template <exact_accumulation P, class A, class B>
+std::size_t grouped_gemm_workspace(const cuda&, quantized_view<A> a_in, quantized_view<B> b_in,
+                                   const std::int32_t* offsets, index_t groups) {
+  const quantized_view<const typename quantized_view<A>::scheme_type> a = a_in;
+  const quantized_view<const typename quantized_view<B>::scheme_type> b = b_in;
+  return detail::device::product_workspace<P>({offsets, groups, a.rows}, a, b);
+}
+template <exact_accumulation P, class A, class B>
+void grouped_gemm_into(const cuda& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
+                       const std::int32_t* offsets, index_t groups, const gemm_options& options = {},
+                       std::span<std::byte> workspace = {}) {
+  const quantized_view<const typename quantized_view<A>::scheme_type> a = a_in;
+  const quantized_view<const typename quantized_view<B>::scheme_type> b = b_in;
+  detail::device::check_groups(a, b, c, groups, false);
+  detail::device::multiply<P>(executor, {offsets, groups, a.rows}, a, b, c, options, workspace);
 }
 
 }  // namespace microscale

@@ -1,5 +1,6 @@
-// The `vendor` accumulation on the device: decode both operands to BF16, then cuBLAS on the tensor cores. Only for
-// those who include this header and link cuBLAS.
+// The `vendor` accumulation on the device: decode both operands to BF16, then cuBLAS on the tensor cores; on a GPU of
+// compute capability 10 or more, cuBLASLt's own product of packed operands where it has one (native_gemm.cuh, not run
+// yet). Only for those who include this header and link cuBLAS and cuBLASLt.
 //
 // An element times its block scale has at most 8 significant bits in the schemes that this accepts (E2M1 under UE4M3,
 // UE5M3 or E8M0, among others), so BF16 holds it exactly but for products beyond its range, every product of two is
@@ -19,7 +20,9 @@
 
 #include "../host/vendor_gemm.hpp"
 #include "gemm.cuh"
+#include "native_gemm.cuh"
 #include "quantize.cuh"
+#include "tensor_core.cuh"
 
 namespace microscale {
 
@@ -27,18 +30,6 @@ namespace microscale {
 struct cuda_blas {
   cublasHandle_t handle = nullptr;
   cuda executor = {};
-};
-
-// Thrown when cuBLAS refuses a call.
-class cublas_error : public error {
- public:
-  explicit cublas_error(cublasStatus_t code)
-      : error(std::string("microscale: cuBLAS: ") + cublasGetStatusString(code)), code_(code) {}
-
-  cublasStatus_t code() const noexcept { return code_; }
-
- private:
-  cublasStatus_t code_;
 };
 
 namespace detail::device {
@@ -69,9 +60,95 @@ void decode_to_bf16(const cuda& executor, const quantized_view<const S>& q, valu
   dequantize_into(executor, plain, matrix(out, q.rows, q.cols, pitch));
 }
 
+// Where an operand is decoded to.
+template <class S>
+struct decode_target {
+  quantized_view<const S> q;
+  bool aligned;  // rows of codes begin on 4 bytes
+  value<bf16>* out;
+  index_t pitch;  // a multiple of 8; what lies beyond the columns becomes zero
+
+  static constexpr int rows_at_once = 4;
+  static constexpr int columns_at_once = 8 * largest_thread_block;
+  MICROSCALE_HD index_t parts() const noexcept {
+    return ceil_div(q.rows, index_t{rows_at_once}) * ceil_div(pitch, index_t{columns_at_once});
+  }
+
+  // Four rows of eight elements a thread.
+  __device__ void decode(index_t part) const {
+    const index_t chunks = ceil_div(pitch, index_t{columns_at_once}), group = part / chunks;
+    const index_t k = (part - group * chunks) * columns_at_once + index_t{8} * threadIdx.x;
+    if (k >= pitch) return;
+    const int n = static_cast<int>(larger(index_t{0}, smaller(index_t{8}, q.cols - k)));
+    const index_t first = group * rows_at_once;
+    std::uint32_t codes[rows_at_once] = {};
+    typename S::scale::storage scales[rows_at_once] = {};
+#pragma unroll
+    for (int i = 0; i < rows_at_once; ++i) {
+      if (first + i < q.rows && n > 0) {
+        codes[i] = load_eight(q.codes + (first + i) * q.code_pitch + k / 2, n, aligned);
+        scales[i] = q.scale(first + i, k);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < rows_at_once; ++i) {
+      if (first + i < q.rows) {
+        *reinterpret_cast<uint4*>(out + (first + i) * pitch + k) = decode_eight(codes[i], scale_pair<S>(scales[i]));
+      }
+    }
+  }
+};
+
+// Decodes both operands; writes alpha and beta, if asked to.
+template <quantization_scheme A, quantization_scheme B>
+__global__ void __launch_bounds__(largest_thread_block)
+    decode_both_kernel(const decode_target<A> a, const decode_target<B> b, float* const alpha) {
+  if (alpha != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
+    alpha[0] = fp32::mul(a.q.factors().decode, b.q.factors().decode);
+    alpha[1] = 0.0f;
+  }
+  const index_t first = a.parts(), all = first + b.parts();
+#pragma unroll 1
+  for (index_t part = blockIdx.x; part < all; part += gridDim.x) {
+    if (part < first) {
+      a.decode(part);
+    } else {
+      b.decode(part - first);
+    }
+  }
+}
+
 template <quantization_scheme A, quantization_scheme B>
 __global__ void alpha_kernel(quantized_view<const A> a, quantized_view<const B> b, float* alpha) {
-  if (blockIdx.x == 0 && threadIdx.x == 0) *alpha = fp32::mul(a.factors().decode, b.factors().decode);
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    alpha[0] = fp32::mul(a.factors().decode, b.factors().decode);
+    alpha[1] = 0.0f;
+  }
+}
+
+// The product of the decode multipliers and a zero, at `alpha`.
+template <class A, class B>
+void write_alpha(const cuda& executor, const quantized_view<const A>& a, const quantized_view<const B>& b,
+                 float* alpha) {
+  launch(executor, "GEMM", &alpha_kernel<A, B>, index_t{1}, a, b, alpha);
+}
+
+// Both operands as BF16 with rows of `pitch`, and at `alpha`, unless it is null, the product of the decode multipliers
+// and a zero.
+template <class A, class B>
+void decode_operands(const cuda& executor, const quantized_view<const A>& a, value<bf16>* left,
+                     const quantized_view<const B>& b, value<bf16>* right, index_t pitch, float* alpha) {
+  if constexpr (decodes_by_sixteen<A> && decodes_by_sixteen<B>) {
+    cuda with_threads = executor;
+    with_threads.launch.threads = largest_thread_block;
+    const decode_target<A> x{a, is_aligned(a.codes, a.code_pitch, 4), left, pitch};
+    const decode_target<B> y{b, is_aligned(b.codes, b.code_pitch, 4), right, pitch};
+    launch(with_threads, "GEMM", &decode_both_kernel<A, B>, x.parts() + y.parts(), x, y, alpha);
+  } else {
+    decode_to_bf16(executor, a, left, pitch);
+    decode_to_bf16(executor, b, right, pitch);
+    if (alpha != nullptr) write_alpha(executor, a, b, alpha);
+  }
 }
 
 // Multiplies each output by its own alpha, where rows have tensor scales of their own.
@@ -93,10 +170,10 @@ inline index_t decoded_pitch(index_t k) noexcept { return round_up(k, index_t{8}
 class borrowed_handle {
  public:
   borrowed_handle(cublasHandle_t handle, cudaStream_t stream, cublasPointerMode_t mode) : handle_(handle) {
-    check(cublasGetStream(handle_, &stream_));
-    check(cublasGetPointerMode(handle_, &mode_));
-    check(cublasSetPointerMode(handle_, mode));
-    if (stream_ != stream) check(cublasSetStream(handle_, stream));
+    check_blas(cublasGetStream(handle_, &stream_));
+    check_blas(cublasGetPointerMode(handle_, &mode_));
+    check_blas(cublasSetPointerMode(handle_, mode));
+    if (stream_ != stream) check_blas(cublasSetStream(handle_, stream));
     changed_stream_ = stream_ != stream;
   }
   ~borrowed_handle() {
@@ -106,9 +183,6 @@ class borrowed_handle {
   borrowed_handle(const borrowed_handle&) = delete;
   borrowed_handle& operator=(const borrowed_handle&) = delete;
 
-  static void check(cublasStatus_t code) {
-    if (code != CUBLAS_STATUS_SUCCESS) throw cublas_error(code);
-  }
 
  private:
   cublasHandle_t handle_;
@@ -119,13 +193,23 @@ class borrowed_handle {
 
 }  // namespace detail::device
 
-// Bytes of device workspace that gemm_into<vendor> wants: both operands as BF16, and alpha.
+// Bytes of device workspace that gemm_into<vendor> wants: both operands as BF16 (or what the native product needs, where
+// that is more), and alpha.
 template <class P, class A, class B>
-requires std::is_same_v<P, vendor> std::size_t gemm_workspace(const cuda_blas&, const quantized_view<A>& a,
-                                                              const quantized_view<B>& b) {
-  const index_t elements =
-      a.rows * detail::device::decoded_pitch(a.cols) + b.rows * detail::device::decoded_pitch(b.cols);
-  return 16 + static_cast<std::size_t>(elements) * sizeof(value<bf16>);
+requires std::is_same_v<P, vendor> std::size_t gemm_workspace(const cuda_blas&, const quantized_view<A>& a_in,
+                                                              const quantized_view<B>& b_in) {
+  const quantized_view<const typename quantized_view<A>::scheme_type> a = a_in;
+  const quantized_view<const typename quantized_view<B>::scheme_type> b = b_in;
+  const index_t pitch = detail::device::decoded_pitch(a.cols);
+  const std::size_t decoded = static_cast<std::size_t>((a.rows + b.rows) * pitch) * sizeof(value<bf16>);
+  std::size_t native = 0;
+  if constexpr (detail::device::is_native<typename quantized_view<A>::scheme_type,
+                                          typename quantized_view<B>::scheme_type>) {
+    if (detail::device::device_attribute(cudaDevAttrComputeCapabilityMajor) >= 10) {
+      native = detail::device::native_gemm_bytes(a, b);
+    }
+  }
+  return 16 + larger(decoded, native);
 }
 
 // C = alpha A B^T by cuBLAS over the decoded operands. `workspace` lies in device memory, on a multiple of 16 bytes.
@@ -163,29 +247,32 @@ void gemm_into(const cuda_blas& blas, quantized_view<A> a_in, quantized_view<B> 
     return;
   }
   float* const alpha = reinterpret_cast<float*>(workspace.data());
-  value<bf16>* const left = reinterpret_cast<value<bf16>*>(workspace.data() + 16);
-  const index_t pitch = detail::device::decoded_pitch(a.cols);
-  value<bf16>* const right = left + a.rows * pitch;
-  detail::device::decode_to_bf16(executor, a, left, pitch);
-  detail::device::decode_to_bf16(executor, b, right, pitch);
   const bool by_rows = !options.alpha && (a.tile.rows != 0 || b.tile.rows != 0);
   const std::optional<float> host_alpha = by_rows ? std::optional<float>(1.0f) : options.alpha;
-  if (!host_alpha) {
-    detail::device::launch(executor, "GEMM", &detail::device::alpha_kernel<scheme_a, scheme_b>, index_t{1}, a, b,
-                           alpha);
-  }
-  const detail::device::borrowed_handle guard(blas.handle, executor.stream,
-                                              host_alpha ? CUBLAS_POINTER_MODE_HOST : CUBLAS_POINTER_MODE_DEVICE);
-  // Row-major C = A B^T is column-major C^T = B A^T. beta is zero, in the memory that the pointer mode says.
+  // beta is zero, in the memory that alpha is in.
   const float zero = 0.0f;
-  if (!host_alpha) detail::device::clear_bytes(executor, "GEMM", alpha + 1, sizeof(float));
   const void* const alpha_pointer = host_alpha ? static_cast<const void*>(&*host_alpha) : alpha;
   const void* const beta_pointer = host_alpha ? static_cast<const void*>(&zero) : alpha + 1;
-  const int m = static_cast<int>(c.rows), n = static_cast<int>(c.cols), k = static_cast<int>(a.cols);
-  detail::device::borrowed_handle::check(
-      cublasGemmEx(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, alpha_pointer, right, CUDA_R_16BF,
-                   static_cast<int>(pitch), left, CUDA_R_16BF, static_cast<int>(pitch), beta_pointer, c.data,
-                   CUDA_R_32F, static_cast<int>(larger(c.pitch, c.cols)), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  if (detail::device::native_gemm_fits(a, b, c)) {
+    if constexpr (detail::device::is_native<scheme_a, scheme_b>) {
+      if (!host_alpha) detail::device::write_alpha(executor, a, b, alpha);
+      detail::device::native_gemm(reinterpret_cast<cublasLtHandle_t>(blas.handle), executor, a, b, c, alpha_pointer,
+                                  beta_pointer, !host_alpha, workspace.data() + 16);
+    }
+  } else {
+    value<bf16>* const left = reinterpret_cast<value<bf16>*>(workspace.data() + 16);
+    const index_t pitch = detail::device::decoded_pitch(a.cols);
+    value<bf16>* const right = left + a.rows * pitch;
+    detail::device::decode_operands(executor, a, left, b, right, pitch, host_alpha ? nullptr : alpha);
+    const detail::device::borrowed_handle guard(blas.handle, executor.stream,
+                                                host_alpha ? CUBLAS_POINTER_MODE_HOST : CUBLAS_POINTER_MODE_DEVICE);
+    // Row-major C = A B^T is column-major C^T = B A^T.
+    const int m = static_cast<int>(c.rows), n = static_cast<int>(c.cols), k = static_cast<int>(a.cols);
+    detail::device::check_blas(
+        cublasGemmEx(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, alpha_pointer, right, CUDA_R_16BF,
+                     static_cast<int>(pitch), left, CUDA_R_16BF, static_cast<int>(pitch), beta_pointer, c.data,
+                     CUDA_R_32F, static_cast<int>(larger(c.pitch, c.cols)), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  }
   if (by_rows) {
     const index_t blocks = ceil_div(c.rows * c.cols, index_t{executor.launch.threads});
     detail::device::launch(executor, "GEMM", &detail::device::scale_outputs_kernel<scheme_a, scheme_b>, blocks, a, b,

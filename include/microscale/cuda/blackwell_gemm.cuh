@@ -1,0 +1,685 @@
+// `blackwell_k64` on tensor cores, equal to its definition (tensor/accumulate.hpp) bit for bit: E2M1 operands whose
+// scales have at most four significant bits.
+//
+// The definition rounds the exact sum of each group of 64 products to nearest even and adds the groups in order toward
+// zero. Here a first kernel decodes each operand to BF16 (element times block scale, which BF16 holds exactly) in tiles of
+// 128 rows by 64, and writes down for each tile how far apart the numbers in it lie. The main kernel multiplies tiles; from
+// what is known of the two tiles it chooses, group by group, how to add up, so that no addition but the two that the
+// definition names rounds.
+//
+// Why that is exact. Cut a group into four runs of 16 along k. In run p, let all elements of a row of A be multiples of
+// 2^la_p and their Euclidean norm at most 2^na_p; lb_p and nb_p likewise for a row of B. Each product of run p is then
+// exact in FP32 (at most 12 significant bits), a multiple of U_p = 2^(la_p + lb_p), and, by the Cauchy-Schwarz
+// inequality, the magnitudes of the products of a run add up to at most M_p = 2^(na_p + nb_p).
+//   Chained: the tensor core adds runs 0 and 1 in one accumulator. Whatever the order, every partial sum is a multiple of
+//   U = min(U_0, U_1) of magnitude at most M_0 + M_1. If M_p <= 2^23 U_q for p, q in {0, 1}, that is at most 2^24 U: a
+//   float holds every one exactly, so an addition in at least single precision (what the PTX manual promises for these
+//   instructions) rounds none. The same holds for hardware that aligns all addends to the largest and drops what falls
+//   below 24 bits: no addend is above 2^23 U, so nothing but zeros falls. With runs 2 and 3 in a second accumulator, one
+//   addition to nearest even of the two *is* the rounding of the exact sum of the group. M_p <= 2^23 U_p always holds: a
+//   run's scale is s 2^e with s <= 15 and elements are halves up to 6, so M_p <= 16 (6 15)^2 2^(e + e') < 2^17 2^(e + e')
+//   and U_p >= 2^(e + e' - 2).
+//   Binary64: each run has an accumulator of its own, exact by the same argument. If all M_p <= 2^51 U_q, any sum of the
+//   four is a multiple of min U_q, at most 4 * 2^51 of them: exact in binary64, and one conversion rounds.
+//   Double binary64: let all M_p <= 2^100 U_q. Knuth's two-sum gives s + e = x + y exactly. The three errors of the three
+//   sums are multiples of min U_q, each at most half an ulp of a sum of at most 2^102 U, so their sum is at most
+//   3 * 2^49 U and exact. The sum of the group is then h + l exactly, with h its rounding to binary64. Moving an even h
+//   one step toward l when l is not zero is rounding to odd, after which rounding to 24 bits is rounding once.
+// All of it stays within the normal numbers if la_p + lb_p >= -126 and na_p + nb_p <= 124, and elements if la_p >= -126
+// and scales are below 2^125. A run of zeros, or under a NaN, puts no condition on the others: its sum is 0 or NaN.
+// Where none of the three is proven (E8M0 scales at the ends of their range), the tile is left to the wide integers of the
+// definition. Tiles are judged by the largest of each term of a condition over their rows; logarithms are rounded so that
+// a condition can only fail too early.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../tensor/accumulate.hpp"
+#include "executor.cuh"
+#include "block.cuh"
+#include "tensor_core.cuh"
+
+namespace microscale::detail::device {
+
+// Which rows of A, and of C, belong to which of several products: those from offsets[g] to offsets[g + 1] to product g; or,
+// without offsets, equal shares. Product g takes the g-th of as many equal shares of B's rows.
+struct row_groups {
+  const std::int32_t* offsets;
+  index_t count;
+  index_t rows;
+
+  __device__ index_t first(index_t g) const { return offsets == nullptr ? rows / count * g : offsets[g]; }
+  // `count` for a row of none.
+  __device__ index_t group_of(index_t row) const {
+    if (offsets == nullptr) return count == 1 ? 0 : row / (rows / count);
+    index_t g = 0;
+    while (g < count && row >= offsets[g + 1]) ++g;
+    return row < offsets[0] ? count : g;
+  }
+};
+
+// A tile's rows of an operand: [first, last), none if the tile is beyond the last.
+struct row_slab {
+  index_t group;
+  index_t first;
+  index_t last;
+};
+
+// An operand's tile: rows of 64 BF16 numbers, 16-byte piece i of row r at i ^ r % 8, zeros beyond the matrix.
+inline constexpr int k64_rows = 128;
+inline constexpr int k64_row_bytes = 128;
+inline constexpr int k64_tile_bytes = k64_rows * k64_row_bytes;
+
+// What is known of a tile: the largest over its rows, logarithms in halves, n being the norm's and l the unit's.
+struct alignas(16) k64_bounds {
+  std::int16_t cross[4];  // 2 n_p - 2 l_q of runs p = 0 ... 3, q being p's partner, p ^ 1
+  std::int16_t spread;    // 2 n_p - 2 l_q of any two runs
+  std::int16_t top;       // 2 n_p
+  std::int16_t bottom;    // - 2 l_p
+  std::int16_t unused;
+};
+// A run that puts no condition, and one that BF16 does not hold.
+inline constexpr int k64_nothing = -4096;
+inline constexpr int k64_outside = 8192;
+
+// Tiles do not cross from one group to the next.
+__device__ inline row_slab slab_of(const row_groups& groups, index_t tile) {
+  if (groups.offsets == nullptr) {
+    const index_t share = groups.rows / groups.count, tiles = ceil_div(share, index_t{k64_rows});
+    const index_t g = tile / tiles, first = g * share + (tile - g * tiles) * k64_rows;
+    return {g, first, smaller(first + k64_rows, (g + 1) * share)};
+  }
+  for (index_t g = 0; g < groups.count; ++g) {
+    const index_t begin = groups.offsets[g], end = groups.offsets[g + 1];
+    const index_t tiles = ceil_div(larger(end - begin, index_t{0}), index_t{k64_rows});
+    if (tile < tiles) {
+      const index_t first = begin + tile * k64_rows;
+      return {g, first, smaller(first + k64_rows, end)};
+    }
+    tile -= tiles;
+  }
+  return {groups.count, 0, 0};
+}
+// How many tiles there are at most.
+inline index_t most_slabs(const row_groups& groups) noexcept {
+  if (groups.offsets == nullptr) return groups.count * ceil_div(groups.rows / groups.count, index_t{k64_rows});
+  return ceil_div(groups.rows, index_t{k64_rows}) + groups.count;
+}
+
+enum class k64_mode { chained, binary64, double_binary64, none };
+
+__device__ inline k64_mode choose_mode(const k64_bounds& a, const k64_bounds& b) {
+  if (a.top + b.top > 2 * 124 || a.bottom + b.bottom > 2 * 126) return k64_mode::none;
+  bool chains = true;
+#pragma unroll
+  for (int p = 0; p < 4; ++p) chains = chains && a.cross[p] + b.cross[p] <= 2 * 23;
+  if (chains) return k64_mode::chained;
+  const int spread = a.spread + b.spread;
+  return spread <= 2 * 51 ? k64_mode::binary64 : spread <= 2 * 100 ? k64_mode::double_binary64 : k64_mode::none;
+}
+
+// An operand as the main kernel reads it, in the caller's workspace.
+struct k64_operand {
+  std::uint8_t* tiles;  // tile (i, g) at (i * groups + g) * k64_tile_bytes
+  k64_bounds* bounds;
+  float* decode;  // the tensor scale's decode multiplier of each row
+};
+
+template <class S>
+inline constexpr bool fits_k64 =
+    decodes_by_sixteen<S>&& S::scale::mantissa_bits <= 3;
+
+// Whether every pair of tiles of two schemes has a mode.
+template <class A, class B>
+MICROSCALE_HD constexpr bool k64_always() noexcept {
+  using sa = typename A::scale;
+  using sb = typename B::scale;
+  const int bits = span_bits<typename A::element>() + span_bits<typename B::element>() + span_bits<sa>() +
+                   span_bits<sb>() + 7;
+  const int unit = A::element::step_exponent + B::element::step_exponent + sa::step_exponent + sb::step_exponent;
+  return bits <= 96 && unit >= -126 && unit + bits <= 124;
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// The first kernel.
+
+// A run of 16 elements: codes and scale.
+struct k64_run {
+  std::uint32_t word[2];
+  float scale;
+};
+
+// Twice the run's log2 of the norm and of the unit, rounded up and down; nothing for zeros and NaN.
+__device__ inline void measure(const k64_run& run, int& norm, int& unit) {
+  norm = k64_nothing;
+  unit = -k64_nothing;
+  std::uint32_t squares = 0, any = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    // Doubled magnitudes of four elements.
+    const std::uint32_t m =
+        select_bytes(0x03020100u, 0x0C080604u, (run.word[i / 2] >> (16 * (i % 2))) & 0x7777u);
+    squares = __dp4a(m, m, squares);
+    any |= m;
+  }
+  any |= any >> 16;
+  any |= any >> 8;
+  any &= 0xFFu;
+  if (any == 0 || fp32::is_zero(run.scale) || !fp32::is_finite(run.scale)) return;
+  const std::uint32_t bits = fp32::magnitude_bits(run.scale);
+  const int exponent = larger(static_cast<int>(bits >> 23), 1) - 150;
+  const std::uint32_t significand = (bits & 0x007FFFFFu) | (bits >> 23 != 0 ? 0x00800000u : 0u);
+  const int zeros = __ffs(static_cast<int>(significand)) - 1;
+  const std::uint32_t odd = significand >> zeros;  // <= 15
+  const int step = exponent + zeros - 1;           // elements are multiples of 2^step times odd
+  norm = 32 - __clz(static_cast<int>(squares * odd * odd - 1u)) + 2 * step;
+  unit = 2 * (step + __ffs(static_cast<int>(any)) - 1);
+  if (unit < -2 * 126 || bits >= (127u + 125u) << 23) norm = k64_outside;
+}
+
+template <quantization_scheme S>
+__global__ void __launch_bounds__(256)
+    k64_prepare_kernel(const quantized_view<const S> q, const bool aligned, const row_groups rows,
+                       const index_t tiles, const k64_operand out) {
+  __shared__ int reduced[8][7];
+  const index_t groups = ceil_div(q.cols, blackwell_k64::group);
+  const int run = static_cast<int>(threadIdx.x) % 4, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 1
+  for (index_t at = blockIdx.x; at < tiles; at += gridDim.x) {
+    const index_t tile = at / groups, group = at - tile * groups;
+    const row_slab slab = slab_of(rows, tile);
+    if (slab.first >= slab.last) continue;
+    const index_t k = group * blackwell_k64::group + run * 16;
+    int cross = 2 * k64_nothing, spread = 2 * k64_nothing, top = k64_nothing, bottom = k64_nothing;
+#pragma unroll
+    for (int pass = 0; pass < 2; ++pass) {
+      const int r = static_cast<int>(threadIdx.x) / 4 + 64 * pass;
+      const index_t row = slab.first + r;
+      const int n = row < slab.last ? static_cast<int>(larger(index_t{0}, smaller(index_t{16}, q.cols - k))) : 0;
+      k64_run data = {{0, 0}, 0.0f};
+      if (n > 0) {
+        const std::uint8_t* const p = q.codes + row * q.code_pitch + k / 2;
+        data.word[0] = load_eight(p, smaller(n, 8), aligned);
+        if (n > 8) data.word[1] = load_eight(p + 4, n - 8, aligned);
+        const auto code = q.scale(row, k);
+        data.scale = S::scale::is_finite(code) ? decode_code<typename S::scale>(code) : fp32::quiet_nan();
+        if (run == 0 && group == 0) out.decode[row] = q.factors(q.tile_index(row, 0)).decode;
+      }
+      std::uint8_t* const to = out.tiles + at * k64_tile_bytes + r * k64_row_bytes;
+      const std::uint32_t scale = twice(exact_bf16(data.scale));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        *reinterpret_cast<uint4*>(to + (((2 * run + half) ^ (r % 8)) * 16)) = decode_eight(data.word[half], scale);
+      }
+      int norm, unit;
+      measure(data, norm, unit);
+      cross = larger(cross, norm - __shfl_xor_sync(~0u, unit, 1));
+      int row_top = norm, row_bottom = -unit;  // of the row's four runs
+#pragma unroll
+      for (int i = 1; i < 4; i *= 2) {
+        row_top = larger(row_top, __shfl_xor_sync(~0u, row_top, i));
+        row_bottom = larger(row_bottom, __shfl_xor_sync(~0u, row_bottom, i));
+      }
+      spread = larger(spread, row_top + row_bottom);
+      top = larger(top, row_top);
+      bottom = larger(bottom, row_bottom);
+    }
+#pragma unroll
+    for (int i = 4; i < 32; i *= 2) cross = larger(cross, __shfl_xor_sync(~0u, cross, i));
+    spread = __reduce_max_sync(~0u, spread);
+    top = __reduce_max_sync(~0u, top);
+    bottom = __reduce_max_sync(~0u, bottom);
+    if (lane < 7) reduced[warp][lane] = lane < 4 ? cross : lane == 4 ? spread : lane == 5 ? top : bottom;
+    __syncthreads();
+    if (threadIdx.x < 8) {
+      int most = 0;
+      if (threadIdx.x < 7) {
+        most = reduced[0][threadIdx.x];
+#pragma unroll
+        for (int w = 1; w < 8; ++w) most = larger(most, reduced[w][threadIdx.x]);
+      }
+      reinterpret_cast<std::int16_t*>(out.bounds + at)[threadIdx.x] = static_cast<std::int16_t>(most);
+    }
+    __syncthreads();
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// The main kernel: one thread block per multiprocessor takes 128 x 128 outputs at a time. Four warps bring tiles into a
+// ring of stages in shared memory, eight multiply and add.
+
+struct k64_call {
+  k64_operand a;
+  k64_operand b;
+  std::uint32_t* left;  // for each tile of outputs: whether it has no mode; null if all have one
+  matrix_view<float> c;
+  row_groups rows;
+  index_t tile_rows;
+  index_t groups;  // along k
+  int stages;
+  bool has_alpha;
+  float alpha;
+};
+
+inline constexpr int k64_producers = 128;
+inline constexpr int k64_consumers = 256;
+inline constexpr int k64_most_stages = 6;
+inline constexpr int k64_stage_bytes = 2 * k64_tile_bytes;
+
+// Shared memory: stages, aligned to 1024 bytes; bounds of both tiles of each stage; barriers.
+MICROSCALE_HD constexpr int k64_shared_bytes(int stages) noexcept {
+  return 1024 + stages * (k64_stage_bytes + 2 * static_cast<int>(sizeof(k64_bounds)) + 16);
+}
+
+struct k64_stages {
+  std::uint32_t tiles;
+  std::uint32_t bounds;
+  std::uint32_t barriers;
+  std::uint8_t* bounds_pointer;
+  int count;
+
+  __device__ k64_stages(std::uint8_t* shared, int stages) : count(stages) {
+    const std::uint32_t start = shared_address(shared);
+    tiles = (start + 1023u) / 1024u * 1024u;
+    const std::uint32_t offset = static_cast<std::uint32_t>(stages * k64_stage_bytes);
+    bounds = tiles + offset;
+    bounds_pointer = shared + (bounds - start);
+    barriers = bounds + static_cast<std::uint32_t>(stages) * 2 * sizeof(k64_bounds);
+  }
+  __device__ std::uint32_t a(int s) const { return tiles + static_cast<std::uint32_t>(s * k64_stage_bytes); }
+  __device__ std::uint32_t b(int s) const { return a(s) + k64_tile_bytes; }
+  __device__ std::uint32_t bounds_at(int s) const { return bounds + static_cast<std::uint32_t>(s) * 32; }
+  __device__ std::uint32_t full(int s) const { return barriers + static_cast<std::uint32_t>(s) * 16; }
+  __device__ std::uint32_t free(int s) const { return full(s) + 8; }
+  __device__ k64_mode mode(int s) const {
+    const k64_bounds* const both = reinterpret_cast<const k64_bounds*>(bounds_pointer + s * 32);
+    return choose_mode(both[0], both[1]);
+  }
+};
+
+// Where a walk through stages stands: the stage, and the parity of its round.
+struct k64_place {
+  int stage = 0;
+  unsigned round = 0;
+
+  __device__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      round ^= 1u;
+    }
+  }
+};
+
+// Tile `t` of the outputs: bands of 16 rows of tiles, so that blocks at work at one time share tiles of both operands.
+struct k64_output {
+  index_t row;
+  index_t col;
+
+  __device__ k64_output(index_t t, index_t rows, index_t cols) {
+    constexpr index_t band = 16;
+    const index_t first = t / (band * cols) * band, height = smaller(band, rows - first);
+    const index_t rest = t - first * cols;
+    col = rest / height;
+    row = first + rest - col * height;
+  }
+};
+
+__device__ inline void copy_16_async(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+// Brings the tiles of group g of an output tile into a stage.
+__device__ inline void k64_fill(const k64_call& call, const k64_stages& stages, int s, index_t a_tile, index_t b_tile,
+                                index_t g) {
+  const index_t ta = a_tile * call.groups + g, tb = b_tile * call.groups + g;
+  const std::uint8_t* const a = call.a.tiles + ta * k64_tile_bytes;
+  const std::uint8_t* const b = call.b.tiles + tb * k64_tile_bytes;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const auto copy = [&](std::uint32_t to, const void* from, unsigned bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(stages.full(s))
+                 : "memory");
+  };
+  constexpr unsigned bytes = k64_stage_bytes + 2 * sizeof(k64_bounds);
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(stages.full(s)),
+               "r"(bytes)
+               : "memory");
+  copy(stages.a(s), a, k64_tile_bytes);
+  copy(stages.b(s), b, k64_tile_bytes);
+  copy(stages.bounds_at(s), call.a.bounds + ta, sizeof(k64_bounds));
+  copy(stages.bounds_at(s) + sizeof(k64_bounds), call.b.bounds + tb, sizeof(k64_bounds));
+#else
+  const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int i = 0; i < k64_tile_bytes / 16 / k64_producers; ++i) {
+    const int offset = (i * k64_producers + thread) * 16;
+    copy_16_async(stages.a(s) + static_cast<std::uint32_t>(offset), a + offset);
+    copy_16_async(stages.b(s) + static_cast<std::uint32_t>(offset), b + offset);
+  }
+  if (thread == 0) copy_16_async(stages.bounds_at(s), call.a.bounds + ta);
+  if (thread == 1) copy_16_async(stages.bounds_at(s) + sizeof(k64_bounds), call.b.bounds + tb);
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(stages.full(s)) : "memory");
+#endif
+}
+
+// How many threads fill a stage.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr unsigned k64_fillers = k64_producers;
+#else
+inline constexpr unsigned k64_fillers = 1;
+#endif
+
+__device__ inline double two_sum(double a, double b, double& error) {
+  const double s = __dadd_rn(a, b);
+  const double part = __dsub_rn(s, a);
+  error = __dadd_rn(__dsub_rn(a, __dsub_rn(s, part)), __dsub_rn(b, part));
+  return s;
+}
+
+// The sum of four floats, rounded once, under the condition of the mode.
+template <k64_mode Mode>
+__device__ float sum_of_runs(float t0, float t1, float t2, float t3) {
+  if constexpr (Mode == k64_mode::binary64) {
+    return __double2float_rn(__dadd_rn(__dadd_rn(t0, t1), __dadd_rn(t2, t3)));
+  } else {
+    double e0, e1, e2, low;
+    const double sum = two_sum(two_sum(t0, t1, e0), two_sum(t2, t3, e1), e2);
+    const double high = two_sum(sum, __dadd_rn(__dadd_rn(e0, e1), e2), low);
+    long long bits = __double_as_longlong(high);
+    const long long low_bits = __double_as_longlong(low);
+    if ((low_bits << 1) != 0 && (bits & 1) == 0) bits += (low_bits ^ bits) < 0 ? -1 : 1;
+    return __double2float_rn(__longlong_as_double(bits));
+  }
+}
+
+// A warp's outputs: MI x NI tiles of 16 x 8 from (row, col) of the thread block's.
+template <int MI, int NI>
+struct k64_warp {
+  float total[MI * NI * 4];
+  int row;
+  int col;
+
+  __device__ void clear() {
+#pragma unroll
+    for (float& t : total) t = 0.0f;
+  }
+
+  // Adds a group by mma.
+  template <k64_mode Mode>
+  __device__ void add_group(std::uint32_t a_tile, std::uint32_t b_tile) {
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t a_row = a_tile + (static_cast<std::uint32_t>(row) + lane % 16) * k64_row_bytes;
+    const std::uint32_t b_row = b_tile + (static_cast<std::uint32_t>(col) + lane % 8) * k64_row_bytes;
+    std::uint32_t a[MI][4][4];
+#pragma unroll
+    for (int mi = 0; mi < MI; ++mi) {
+#pragma unroll
+      for (std::uint32_t p = 0; p < 4; ++p) {
+        load_matrices(a_row + static_cast<std::uint32_t>(mi) * 16 * k64_row_bytes +
+                          (((2 * p + lane / 16) ^ (lane % 8)) * 16),
+                      a[mi][p]);
+      }
+    }
+#pragma unroll
+    for (int ni = 0; ni < NI; ++ni) {
+      std::uint32_t b[4][2];
+#pragma unroll
+      for (std::uint32_t half = 0; half < 2; ++half) {
+        load_matrices(
+            b_row + static_cast<std::uint32_t>(ni) * 8 * k64_row_bytes + (((4 * half + lane / 8) ^ (lane % 8)) * 16),
+            b[2 * half]);
+      }
+#pragma unroll
+      for (int mi = 0; mi < MI; ++mi) {
+        constexpr bool chain = Mode == k64_mode::chained;
+        const float zero[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float* const sum = total + (mi * NI + ni) * 4;
+        float t[4][4];
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          multiply_tile(t[p], a[mi][p], b[p], chain && p % 2 == 1 ? t[p - p % 2] : zero);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if constexpr (Mode == k64_mode::chained) {
+            sum[i] = add_rz(sum[i], fp32::add(t[1][i], t[3][i]));
+          } else {
+            sum[i] = add_rz(sum[i], sum_of_runs<Mode>(t[0][i], t[1][i], t[2][i], t[3][i]));
+          }
+        }
+      }
+    }
+  }
+
+  __device__ void store(const k64_call& call, const row_slab& slab, index_t tile_col) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+    for (int mi = 0; mi < MI; ++mi) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const index_t i = slab.first + row + mi * 16 + half * 8 + lane / 4;
+        if (i >= slab.last) continue;
+        const float left = call.has_alpha ? call.alpha : call.a.decode[i];
+        float* const out = &call.c(i, 0);
+#pragma unroll
+        for (int ni = 0; ni < NI; ++ni) {
+          const index_t j = tile_col * k64_rows + col + ni * 8 + lane % 4 * 2;
+          float y[2];
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            if (j + e >= call.c.cols) continue;
+            const float alpha = call.has_alpha ? left : fp32::mul(left, call.b.decode[slab.group * call.c.cols + j + e]);
+            y[e] = fp32::mul(total[(mi * NI + ni) * 4 + half * 2 + e], alpha);
+          }
+          if (j + 1 < call.c.cols && reinterpret_cast<std::uintptr_t>(out + j) % 8 == 0) {
+            *reinterpret_cast<float2*>(out + j) = make_float2(y[0], y[1]);
+          } else {
+            if (j < call.c.cols) out[j] = y[0];
+            if (j + 1 < call.c.cols) out[j + 1] = y[1];
+          }
+        }
+      }
+    }
+  }
+};
+
+// What each warp takes. Warpgroup instructions give a warp 16 rows; mma reads shared memory least from 32 x 64.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+using k64_share = k64_warp<1, 16>;
+__device__ inline void k64_set_share(k64_share& w, int warp) {
+  w.row = warp * 16;
+  w.col = 0;
+}
+// Adds a group whose runs chain by the instructions of a warpgroup, four warps together.
+__device__ inline void k64_add_chained(k64_share& w, std::uint32_t a_tile, std::uint32_t b_tile) {
+  const std::uint64_t a = matrix_descriptor(a_tile + static_cast<std::uint32_t>(w.row / 64 * 64 * k64_row_bytes));
+  const std::uint64_t b = matrix_descriptor(b_tile);
+  float first[64], second[64];
+  warpgroup_arrive();
+  multiply_warpgroup(first, a, b, 0);
+  multiply_warpgroup(first, a + 2, b + 2, 1);
+  multiply_warpgroup(second, a + 4, b + 4, 0);
+  multiply_warpgroup(second, a + 6, b + 6, 1);
+  warpgroup_commit();
+  warpgroup_wait<0>();
+  hold(first);
+  hold(second);
+#pragma unroll
+  for (int i = 0; i < 64; ++i) w.total[i] = add_rz(w.total[i], fp32::add(first[i], second[i]));
+}
+#else
+using k64_share = k64_warp<2, 8>;
+__device__ inline void k64_set_share(k64_share& w, int warp) {
+  w.row = warp / 2 * 32;
+  w.col = warp % 2 * 64;
+}
+__device__ inline void k64_add_chained(k64_share& w, std::uint32_t a_tile, std::uint32_t b_tile) {
+  w.add_group<k64_mode::chained>(a_tile, b_tile);
+}
+#endif
+
+__device__ inline void k64_consume(const k64_call& call, const k64_stages& stages, index_t tile_cols) {
+  k64_share share;
+  const int warp = static_cast<int>(threadIdx.x) / 32 - k64_producers / 32;
+  k64_set_share(share, warp);
+  k64_place place;
+#pragma unroll 1
+  for (index_t t = blockIdx.x; t < call.tile_rows * tile_cols; t += gridDim.x) {
+    const k64_output at(t, call.tile_rows, tile_cols);
+    const row_slab slab = slab_of(call.rows, at.row);
+    if (slab.first >= slab.last) continue;
+    share.clear();
+    bool without_mode = false;
+#pragma unroll 1
+    for (index_t g = 0; g < call.groups; ++g) {
+      barrier_wait(stages.full(place.stage), place.round);
+      const std::uint32_t a = stages.a(place.stage), b = stages.b(place.stage);
+      const k64_mode mode = stages.mode(place.stage);
+      if (mode == k64_mode::chained) {
+        k64_add_chained(share, a, b);
+      } else if (mode == k64_mode::binary64) {
+        share.template add_group<k64_mode::binary64>(a, b);
+      } else if (mode == k64_mode::double_binary64) {
+        share.template add_group<k64_mode::double_binary64>(a, b);
+      } else {
+        without_mode = true;
+      }
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(stages.free(place.stage));
+      place.advance(stages.count);
+    }
+    if (call.left != nullptr && threadIdx.x == k64_producers) call.left[t] = without_mode ? 1 : 0;
+    if (!without_mode) share.store(call, slab, at.col);
+  }
+}
+
+__device__ inline void k64_produce(const k64_call& call, const k64_stages& stages, index_t tile_cols) {
+  if (threadIdx.x >= k64_fillers) return;
+  k64_place place;
+#pragma unroll 1
+  for (index_t t = blockIdx.x; t < call.tile_rows * tile_cols; t += gridDim.x) {
+    const k64_output at(t, call.tile_rows, tile_cols);
+    const row_slab slab = slab_of(call.rows, at.row);
+    if (slab.first >= slab.last) continue;
+    const index_t b_tile = slab.group * tile_cols + at.col;
+#pragma unroll 1
+    for (index_t g = 0; g < call.groups; ++g) {
+      barrier_wait(stages.free(place.stage), place.round ^ 1u);  // the first round waits for nobody
+      k64_fill(call, stages, place.stage, at.row, b_tile, g);
+      place.advance(stages.count);
+    }
+  }
+}
+
+template <int Threads>
+__global__ void __launch_bounds__(Threads, 1) k64_kernel(const k64_call call) {
+  extern __shared__ std::uint8_t k64_shared[];
+  const k64_stages stages(k64_shared, call.stages);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < call.stages; ++s) {
+      barrier_init(stages.full(s), k64_fillers);
+      barrier_init(stages.free(s), k64_consumers / 32);
+    }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+  }
+  __syncthreads();
+  const index_t tile_cols = ceil_div(call.c.cols, index_t{k64_rows});
+  if (threadIdx.x < k64_producers) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+#endif
+    k64_produce(call, stages, tile_cols);
+  } else {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+#endif
+    k64_consume(call, stages, tile_cols);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// On the host.
+
+// How a workspace is divided: tiles, bounds and decode multipliers of both operands, and a word for each tile of outputs.
+struct k64_plan {
+  row_groups a_rows;
+  row_groups b_rows;
+  index_t groups;  // along k
+  index_t a_tiles;
+  index_t b_tiles;
+
+  k64_plan(const row_groups& rows, index_t b_row_count, index_t k)
+      : a_rows(rows),
+        b_rows{nullptr, rows.count, b_row_count},
+        groups(ceil_div(k, blackwell_k64::group)),
+        a_tiles(most_slabs(a_rows)),
+        b_tiles(most_slabs(b_rows)) {}
+
+  index_t output_tiles() const noexcept { return a_tiles * (b_tiles / b_rows.count); }
+  std::size_t bytes() const noexcept {
+    return static_cast<std::size_t>(operand_bytes(a_tiles, a_rows.rows) + operand_bytes(b_tiles, b_rows.rows) +
+                                    output_tiles() * index_t{sizeof(std::uint32_t)});
+  }
+  index_t operand_bytes(index_t tiles, index_t rows) const noexcept {
+    return tiles * groups * (k64_tile_bytes + index_t{sizeof(k64_bounds)}) +
+           round_up(rows * index_t{sizeof(float)}, index_t{16});
+  }
+  k64_operand operand(std::byte* memory, index_t tiles) const noexcept {
+    k64_operand o;
+    o.tiles = reinterpret_cast<std::uint8_t*>(memory);
+    o.bounds = reinterpret_cast<k64_bounds*>(memory + tiles * groups * k64_tile_bytes);
+    o.decode = reinterpret_cast<float*>(o.bounds + tiles * groups);
+    return o;
+  }
+  k64_operand a(std::byte* memory) const noexcept { return operand(memory, a_tiles); }
+  k64_operand b(std::byte* memory) const noexcept {
+    return operand(memory + operand_bytes(a_tiles, a_rows.rows), b_tiles);
+  }
+  std::uint32_t* left(std::byte* memory) const noexcept {
+    return reinterpret_cast<std::uint32_t*>(memory + operand_bytes(a_tiles, a_rows.rows) +
+                                            operand_bytes(b_tiles, b_rows.rows));
+  }
+};
+
+template <class S>
+void k64_prepare(const cuda& executor, const quantized_view<const S>& q, const row_groups& rows, index_t tiles,
+                 const k64_operand& out) {
+  const bool aligned = is_aligned(q.codes, q.code_pitch, 4);
+  cuda with_threads = executor;
+  with_threads.launch.threads = 256;
+  launch(with_threads, "GEMM", &k64_prepare_kernel<S>, tiles, q, aligned, rows, tiles, out);
+}
+
+inline int device_attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  const cudaError_t pending = cudaPeekAtLastError();
+  check_cuda("CUDA device", cudaGetDevice(&device), pending);
+  check_cuda("CUDA device", cudaDeviceGetAttribute(&value, which, device), pending);
+  return value;
+}
+
+inline void k64_multiply(const cuda& executor, k64_call call, index_t output_tiles) {
+  constexpr int threads = k64_producers + k64_consumers;
+  constexpr int stage = k64_shared_bytes(1) - k64_shared_bytes(0);
+  const int room = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - k64_shared_bytes(0);
+  call.stages = smaller(room / stage, k64_most_stages);
+  const auto kernel = &k64_kernel<threads>;
+  const cudaError_t pending = cudaPeekAtLastError();
+  check_cuda("GEMM",
+             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, k64_shared_bytes(call.stages)),
+             pending);
+  cudaLaunchConfig_t config = {};
+  const index_t blocks = smaller(output_tiles, index_t{device_attribute(cudaDevAttrMultiProcessorCount)});
+  config.gridDim = dim3(static_cast<unsigned>(smaller(blocks, index_t{executor.launch.max_blocks})));
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(k64_shared_bytes(call.stages));
+  config.stream = executor.stream;
+  check_cuda("GEMM", cudaLaunchKernelEx(&config, kernel, call), pending);
+}
+
+}  // namespace microscale::detail::device
