@@ -206,9 +206,8 @@ void large(table& out, const blas& b, const char* what, index_t m, index_t n, in
   const std::size_t vendor_bytes = ms::gemm_workspace<ms::vendor>(ms::cuda_blas{}, x.view, w.view);
   device_array<std::byte> memory(static_cast<index_t>(std::max(k64_bytes, vendor_bytes)));
   std::vector<contender> all;
-  all.emplace_back("cuBLAS BF16", 1, [&](cudaStream_t s, int) {
-    b.multiply(s, x.decoded.data(), w.decoded.data(), c.data(), m, n, k);
-  });
+  all.emplace_back("cuBLAS BF16", 1,
+                   [&](cudaStream_t s, int) { b.multiply(s, x.decoded.data(), w.decoded.data(), c.data(), m, n, k); });
   all.emplace_back("decode + cuBLAS", 1, [&](cudaStream_t s, int) {
     ms::gemm_into<ms::vendor>(ms::cuda_blas{.handle = b.handle(), .executor = {.stream = s}}, x.view, w.view, y, {},
                               std::span<std::byte>(memory.data(), vendor_bytes));

@@ -2,7 +2,7 @@
 # for this project alone: the library itself asks nothing of its users.
 set(MICROSCALE_CUDA AUTO CACHE STRING "Build what needs nvcc: AUTO (when a working one is found), ON, OFF")
 set_property(CACHE MICROSCALE_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(MICROSCALE_CUDA_ARCHITECTURES "80-real;90-real;100a-real;120a-real" CACHE STRING "GPU architectures to compile for")
+set(MICROSCALE_CUDA_ARCHITECTURES "80-real;90a-real;100a-real;120a-real" CACHE STRING "GPU architectures to compile for")
 
 set(MICROSCALE_HAVE_CUDA OFF)
 if(NOT MICROSCALE_CUDA)

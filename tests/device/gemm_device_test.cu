@@ -15,13 +15,14 @@ struct operand {
 };
 
 // Where scales lie: close together, spread over 28 binades, anywhere (NaN included); or where the conditions of
-// cuda/blackwell_gemm.cuh end: scales of the largest significand over codes of the largest magnitude, the runs of a group a
-// few binades apart; or outlier channels and blocks of zeros.
+// cuda/blackwell_gemm.cuh end: scales of the largest significand over codes of the largest magnitude, the runs of a
+// group a few binades apart; or outlier channels and blocks of zeros.
 enum spread { close, far, arbitrary, limit, outliers, spreads };
 
 // The scale of block `column`, under `limit` and `outliers`.
 inline float limit_scale(random_source& r, index_t column) {
-  const int apart = static_cast<int>(column / 4 * 5 % 37);  // the same in every row, so that whole tiles are at the limit
+  const int apart =
+      static_cast<int>(column / 4 * 5 % 37);  // the same in every row, so that whole tiles are at the limit
   return std::ldexp(r.below(8) ? 15.0f : 8.0f, column % 2 == 0 ? -10 : apart - 10);
 }
 inline float outlier_scale(random_source& r, index_t column) {
@@ -52,9 +53,10 @@ void make_operand(operand& o, arena& memory, random_source& r, index_t rows, ind
   std::vector<typename scale::storage> scales(static_cast<std::size_t>(size.scales));
   index_t column = 0;
   for (auto& s : scales) {
-    const float ideal = spread == limit      ? limit_scale(r, column)
-                        : spread == outliers ? outlier_scale(r, column)
-                                             : std::ldexp(1.0f + r.uniform(), spread == close ? r.below(3) - 1 : r.below(28) - 14);
+    const float ideal = spread == limit ? limit_scale(r, column)
+                        : spread == outliers
+                            ? outlier_scale(r, column)
+                            : std::ldexp(1.0f + r.uniform(), spread == close ? r.below(3) - 1 : r.below(28) - 14);
     s = spread != arbitrary ? scale::encode(ideal) : static_cast<typename scale::storage>(r.bits());
     column = (column + 1) % size.scale_pitch;
   }

@@ -55,7 +55,7 @@ bool within_bound(const ms::quantized_view<const S>& w, index_t row, const std::
   for (index_t k = 0; k < w.cols; ++k) {
     const double value = static_cast<double>(S::element::decode(w.code(row, k))) *
                          static_cast<double>(S::scale::is_finite(w.scale(row, k)) ? S::scale::decode(w.scale(row, k))
-                                                                                 : ms::fp32::quiet_nan());
+                                                                                  : ms::fp32::quiet_nan());
     const double p = value * static_cast<double>(ms::bf16::decode(x[k]));
     sum += p;
     magnitude += std::fabs(p);
@@ -94,8 +94,7 @@ outcome multiply(const shape& s, const weights<S>& host, const W& w, const std::
       if (j >= s.n || expert == s.experts) {
         o.gaps = o.gaps && float_bits(value) == 0xA5A5A5A5u;
       } else {
-        o.within =
-            o.within && within_bound(host.host, expert * s.n + j, codes.data() + i * (s.k + s.x_gap), value);
+        o.within = o.within && within_bound(host.host, expert * s.n + j, codes.data() + i * (s.k + s.x_gap), value);
       }
     }
   }
@@ -105,11 +104,16 @@ outcome multiply(const shape& s, const weights<S>& host, const W& w, const std::
 template <class S>
 void test_scheme(results& r, const char* name) {
   random_source random(std::hash<std::string>{}(name));
-  for (const shape& s : {shape{1, 64, 1024, 1, 0, 0, 0, 2, false}, {8, 48, 2048, 1, 0, 0, 0, 6, false},
-                         {16, 33, 1000, 1, 8, 12, 3, 6, false}, {3, 17, 77, 1, 1, 1, 1, 4, true},
-                         {37, 20, 530, 1, 0, 0, 0, 4, false}, {4, 4300, 64, 1, 0, 0, 0, 4, false},
-                         {2, 5, 0, 1, 0, 0, 0, 4, false}, {5, 40, 600, 1, 0, 0, 0, -1, false},
-                         {29, 32, 640, 4, 0, 0, 2, 4, false}, {12, 48, 96, 3, 0, 16, 0, 4, true}}) {
+  for (const shape& s : {shape{1, 64, 1024, 1, 0, 0, 0, 2, false},
+                         {8, 48, 2048, 1, 0, 0, 0, 6, false},
+                         {16, 33, 1000, 1, 8, 12, 3, 6, false},
+                         {3, 17, 77, 1, 1, 1, 1, 4, true},
+                         {37, 20, 530, 1, 0, 0, 0, 4, false},
+                         {4, 4300, 64, 1, 0, 0, 0, 4, false},
+                         {2, 5, 0, 1, 0, 0, 0, 4, false},
+                         {5, 40, 600, 1, 0, 0, 0, -1, false},
+                         {29, 32, 640, 4, 0, 0, 2, 4, false},
+                         {12, 48, 96, 3, 0, 16, 0, 4, true}}) {
     const weights<S> host(random, s);
     std::vector<std::uint16_t> codes;
     for (index_t i = 0; i < s.m * (s.k + s.x_gap); ++i) {
@@ -153,8 +157,7 @@ void test_each_scale(results& r, const char* name) {
   std::vector<typename S::scale::storage> scales(static_cast<std::size_t>(n * k / S::block::columns), 0);
   for (index_t j = 0; j < n; ++j) {
     codes[static_cast<std::size_t>(j * k / 2)] = static_cast<std::uint8_t>(j % 16);
-    scales[static_cast<std::size_t>(j * (k / S::block::columns))] =
-        static_cast<typename S::scale::storage>(j / 16);
+    scales[static_cast<std::size_t>(j * (k / S::block::columns))] = static_cast<typename S::scale::storage>(j / 16);
   }
   std::vector<std::uint16_t> x(k, 0);
   x[0] = ms::bf16::encode(1.0f);
@@ -163,17 +166,17 @@ void test_each_scale(results& r, const char* name) {
   device_array<std::uint16_t> row(x);
   device_array<float> y(n), one(std::vector<float>{1.0f});
   const ms::quantized_view<const S> w{packed.data(), stored.data(), one.data(), n, k, k / 2, k / S::block::columns};
-  ms::skinny_gemm_into(ms::cuda{},
-                       ms::matrix(reinterpret_cast<const ms::value<ms::bf16>*>(row.data()), 1, k), w,
+  ms::skinny_gemm_into(ms::cuda{}, ms::matrix(reinterpret_cast<const ms::value<ms::bf16>*>(row.data()), 1, k), w,
                        ms::matrix(y.data(), 1, n), {.alpha = 1.0f});
   synchronize(name);
   const auto got = y.host();
   bool equal = true;
   for (index_t j = 0; j < n; ++j) {
     const auto scale = static_cast<typename S::scale::storage>(j / 16);
-    const float value = S::scale::is_finite(scale)
-                            ? ms::fp32::mul(S::element::decode(static_cast<std::uint8_t>(j % 16)), S::scale::decode(scale))
-                            : ms::fp32::quiet_nan();
+    const float value =
+        S::scale::is_finite(scale)
+            ? ms::fp32::mul(S::element::decode(static_cast<std::uint8_t>(j % 16)), S::scale::decode(scale))
+            : ms::fp32::quiet_nan();
     const float y_j = got[static_cast<std::size_t>(j)];
     equal = equal && (std::isnan(value) ? std::isnan(y_j) : value == y_j);
   }

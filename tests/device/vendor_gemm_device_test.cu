@@ -1,4 +1,5 @@
-// The vendor accumulation on the GPU: within its error bound of the exact product, with the handle left as it was.
+// The vendor accumulation on the GPU: within its error bound of the exact product, with the handle left as it was; and
+// the scales that its native path (which needs a newer GPU) would read.
 #include <microscale/cuda/vendor_gemm.cuh>
 
 #include "device_test.cuh"
@@ -95,6 +96,30 @@ void test_pair(results& r, cublasHandle_t handle, const char* name) {
   r.end_group(name);
 }
 
+// Exported scales against the layout's own formula, padding zero.
+void test_export(results& r) {
+  random_source random(8);
+  for (const auto& [rows, cols] : {std::pair<index_t, index_t>{1, 16}, {128, 64}, {130, 100}, {300, 1000}, {37, 528}}) {
+    const operand<ms::nvfp4> q(random, rows, cols);
+    const auto view = q.view();
+    const index_t count = ms::detail::device::exported_scale_bytes(view);
+    device_array<std::byte> out(static_cast<std::size_t>(count));
+    ms::detail::device::native_scales(ms::cuda{}, view, out.data());
+    synchronize("export");
+    std::vector<std::byte> expected(static_cast<std::size_t>(count), std::byte{0});
+    const auto host = q.host.view();
+    for (index_t i = 0; i < host.block_rows(); ++i) {
+      for (index_t j = 0; j < host.block_cols(); ++j) {
+        expected[static_cast<std::size_t>(ms::tile_128x4_offset(i, j, host.block_cols()))] =
+            std::byte{host.scales[host.scale_offset(i, j)]};
+      }
+    }
+    r.expect(out.host() == expected, "exported scales of " + std::to_string(rows) + "x" + std::to_string(cols));
+    r.add_elements(static_cast<std::uint64_t>(count));
+  }
+  r.end_group("exported scales");
+}
+
 void test_handle(results& r, cublasHandle_t handle) {
   random_source random(6);
   const operand<ms::nvfp4> a(random, 16, 64);
@@ -138,6 +163,7 @@ int main() {
   test_pair<ms::nvfp4, ms::nvfp4>(r, handle, "nvfp4 x nvfp4");
   test_pair<ms::ue5m3_fp4, ms::ue5m3_fp4_2d>(r, handle, "ue5m3_fp4 x ue5m3_fp4_2d");
   test_pair<ms::mxfp4, ms::mxfp8_e4m3>(r, handle, "mxfp4 x mxfp8_e4m3");
+  test_export(r);
   test_handle(r, handle);
   cublasDestroy(handle);
   return r.finish();

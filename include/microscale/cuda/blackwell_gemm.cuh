@@ -1,49 +1,51 @@
-// `blackwell_k64` on tensor cores, equal to its definition (tensor/accumulate.hpp) bit for bit: E2M1 operands whose
-// scales have at most four significant bits.
+// `blackwell_k64` and `f32_blocks` on tensor cores, equal to their definitions (tensor/accumulate.hpp) bit for bit:
+// E2M1 operands whose scales have at most four significant bits.
 //
-// The definition rounds the exact sum of each group of 64 products to nearest even and adds the groups in order toward
-// zero. Here a first kernel decodes each operand to BF16 (element times block scale, which BF16 holds exactly) in tiles of
-// 128 rows by 64, and writes down for each tile how far apart the numbers in it lie. The main kernel multiplies tiles; from
-// what is known of the two tiles it chooses, group by group, how to add up, so that no addition but the two that the
-// definition names rounds.
+// blackwell_k64 rounds the exact sum of each group of 64 products to nearest even and adds the groups in order toward
+// zero. Here a first kernel decodes each operand to BF16 (element times block scale, which BF16 holds exactly) in tiles
+// of 128 rows by 64, and writes down for each tile how far apart the numbers in it lie. The main kernel multiplies
+// tiles; from what is known of the two tiles it chooses, group by group, how to add up, so that no addition but the two
+// that the definition names rounds.
 //
 // Why that is exact. Cut a group into four runs of 16 along k. In run p, let all elements of a row of A be multiples of
 // 2^la_p and their Euclidean norm at most 2^na_p; lb_p and nb_p likewise for a row of B. Each product of run p is then
 // exact in FP32 (at most 12 significant bits), a multiple of U_p = 2^(la_p + lb_p), and, by the Cauchy-Schwarz
 // inequality, the magnitudes of the products of a run add up to at most M_p = 2^(na_p + nb_p).
-//   Chained: the tensor core adds runs 0 and 1 in one accumulator. Whatever the order, every partial sum is a multiple of
-//   U = min(U_0, U_1) of magnitude at most M_0 + M_1. If M_p <= 2^23 U_q for p, q in {0, 1}, that is at most 2^24 U: a
-//   float holds every one exactly, so an addition in at least single precision (what the PTX manual promises for these
-//   instructions) rounds none. The same holds for hardware that aligns all addends to the largest and drops what falls
-//   below 24 bits: no addend is above 2^23 U, so nothing but zeros falls. With runs 2 and 3 in a second accumulator, one
-//   addition to nearest even of the two *is* the rounding of the exact sum of the group. M_p <= 2^23 U_p always holds: a
-//   run's scale is s 2^e with s <= 15 and elements are halves up to 6, so M_p <= 16 (6 15)^2 2^(e + e') < 2^17 2^(e + e')
-//   and U_p >= 2^(e + e' - 2).
-//   Binary64: each run has an accumulator of its own, exact by the same argument. If all M_p <= 2^51 U_q, any sum of the
-//   four is a multiple of min U_q, at most 4 * 2^51 of them: exact in binary64, and one conversion rounds.
-//   Double binary64: let all M_p <= 2^100 U_q. Knuth's two-sum gives s + e = x + y exactly. The three errors of the three
-//   sums are multiples of min U_q, each at most half an ulp of a sum of at most 2^102 U, so their sum is at most
-//   3 * 2^49 U and exact. The sum of the group is then h + l exactly, with h its rounding to binary64. Moving an even h
-//   one step toward l when l is not zero is rounding to odd, after which rounding to 24 bits is rounding once.
-// All of it stays within the normal numbers if la_p + lb_p >= -126 and na_p + nb_p <= 124, and elements if la_p >= -126
-// and scales are below 2^125. A run of zeros, or under a NaN, puts no condition on the others: its sum is 0 or NaN.
-// Where none of the three is proven (E8M0 scales at the ends of their range), the tile is left to the wide integers of the
-// definition. Tiles are judged by the largest of each term of a condition over their rows; logarithms are rounded so that
-// a condition can only fail too early.
+//   Chained: the tensor core adds runs 0 and 1 in one accumulator. Whatever the order, every partial sum is a multiple
+//   of U = min(U_0, U_1) of magnitude at most M_0 + M_1. If M_p <= 2^23 U_q for p, q in {0, 1}, that is at most 2^24 U:
+//   a float holds every one exactly, so an addition in at least single precision (what the PTX manual promises for
+//   these instructions) rounds none. The same holds for hardware that aligns all addends to the largest and drops what
+//   falls below 24 bits: no addend is above 2^23 U, so nothing but zeros falls. With runs 2 and 3 in a second
+//   accumulator, one addition to nearest even of the two *is* the rounding of the exact sum of the group. M_p <= 2^23
+//   U_p always holds: a run's scale is s 2^e with s <= 15 and elements are halves up to 6, so M_p <= 16 (6 15)^2 2^(e +
+//   e') < 2^17 2^(e + e') and U_p >= 2^(e + e' - 2). Binary64: each run has an accumulator of its own, exact by the
+//   same argument. If all M_p <= 2^51 U_q, any sum of the four is a multiple of min U_q, at most 4 * 2^51 of them:
+//   exact in binary64, and one conversion rounds. Double binary64: let all M_p <= 2^100 U_q. Knuth's two-sum gives s +
+//   e = x + y exactly. The three errors of the three sums are multiples of min U_q, each at most half an ulp of a sum
+//   of at most 2^102 U, so their sum is at most 3 * 2^49 U and exact. The sum of the group is then h + l exactly, with
+//   h its rounding to binary64. Moving an even h one step toward l when l is not zero is rounding to odd, after which
+//   rounding to 24 bits is rounding once.
+// f32_blocks adds the exact sums of runs (8 bits of two scales times at most 12 of a dot product: no operation before
+// that addition rounds) in order to nearest even, so it needs a run's sum alone, or the sum of two runs that share both
+// scales, whose M and U differ as those of one run do. All of it stays within the normal numbers if la_p + lb_p >= -126
+// and na_p + nb_p <= 124, and elements if la_p >= -126 and scales are below 2^125. A run of zeros, or under a NaN, puts
+// no condition on the units of others: its sum is 0 or NaN. Where none of the three is proven (E8M0 scales at the ends
+// of their range), the tile is left to the wide integers of the definition. Tiles are judged by the largest of each
+// term of a condition over their rows; logarithms are rounded so that a condition can only fail too early.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "../tensor/accumulate.hpp"
-#include "executor.cuh"
 #include "block.cuh"
+#include "executor.cuh"
 #include "tensor_core.cuh"
 
 namespace microscale::detail::device {
 
-// Which rows of A, and of C, belong to which of several products: those from offsets[g] to offsets[g + 1] to product g; or,
-// without offsets, equal shares. Product g takes the g-th of as many equal shares of B's rows.
+// Which rows of A, and of C, belong to which of several products: those from offsets[g] to offsets[g + 1] to product g;
+// or, without offsets, equal shares. Product g takes the g-th of as many equal shares of B's rows.
 struct row_groups {
   const std::int32_t* offsets;
   index_t count;
@@ -127,16 +129,15 @@ struct k64_operand {
 };
 
 template <class S>
-inline constexpr bool fits_k64 =
-    decodes_by_sixteen<S>&& S::scale::mantissa_bits <= 3;
+inline constexpr bool fits_k64 = decodes_by_sixteen<S>&& S::scale::mantissa_bits <= 3;
 
 // Whether every pair of tiles of two schemes has a mode.
 template <class A, class B>
 MICROSCALE_HD constexpr bool k64_always() noexcept {
   using sa = typename A::scale;
   using sb = typename B::scale;
-  const int bits = span_bits<typename A::element>() + span_bits<typename B::element>() + span_bits<sa>() +
-                   span_bits<sb>() + 7;
+  const int bits =
+      span_bits<typename A::element>() + span_bits<typename B::element>() + span_bits<sa>() + span_bits<sb>() + 7;
   const int unit = A::element::step_exponent + B::element::step_exponent + sa::step_exponent + sb::step_exponent;
   return bits <= 96 && unit >= -126 && unit + bits <= 124;
 }
@@ -144,45 +145,60 @@ MICROSCALE_HD constexpr bool k64_always() noexcept {
 // ---------------------------------------------------------------------------------------------------------------
 // The first kernel.
 
-// A run of 16 elements: codes and scale.
-struct k64_run {
-  std::uint32_t word[2];
-  float scale;
+// What the first kernel needs of a scale, looked up by its code.
+struct k64_scale {
+  std::uint32_t pair;    // see scale_pair
+  std::uint16_t square;  // of its odd significand, at most 15^2; 0 for a scale of zero or NaN
+  std::int16_t step;     // twice the exponent: elements are multiples of 2^(step / 2) times the odd significand
 };
+inline constexpr int k64_step_outside = 4000;  // the step of a scale that is too large
 
-// Twice the run's log2 of the norm and of the unit, rounded up and down; nothing for zeros and NaN.
-__device__ inline void measure(const k64_run& run, int& norm, int& unit) {
+template <class S>
+__device__ k64_scale k64_scale_of(typename S::scale::storage code) {
+  const float s = S::scale::is_finite(code) ? decode_code<typename S::scale>(code) : fp32::quiet_nan();
+  k64_scale r = {twice(exact_bf16(s)), 0, 0};
+  if (fp32::is_zero(s) || !fp32::is_finite(s)) return r;
+  const std::uint32_t bits = fp32::magnitude_bits(s);
+  const std::uint32_t significand = (bits & 0x007FFFFFu) | (bits >> 23 != 0 ? 0x00800000u : 0u);
+  const int zeros = __ffs(static_cast<int>(significand)) - 1;
+  const std::uint32_t odd = significand >> zeros;
+  const bool outside = bits >= (127u + 125u) << 23;
+  r.square = static_cast<std::uint16_t>(odd * odd);
+  r.step = static_cast<std::int16_t>(outside ? k64_step_outside
+                                             : 2 * (larger(static_cast<int>(bits >> 23), 1) - 150 + zeros - 1));
+  return r;
+}
+
+// Twice log2 of the norm and of the unit of a run of 16 codes, rounded up and down; nothing for a scale of zero or NaN.
+// Zeros under another scale have no unit, and the scale itself for a norm: f32_blocks multiplies the two scales even
+// then.
+__device__ inline void measure(const std::uint32_t (&codes)[2], const k64_scale& scale, int& norm, int& unit) {
   norm = k64_nothing;
   unit = -k64_nothing;
+  if (scale.square == 0) return;
   std::uint32_t squares = 0, any = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     // Doubled magnitudes of four elements.
-    const std::uint32_t m =
-        select_bytes(0x03020100u, 0x0C080604u, (run.word[i / 2] >> (16 * (i % 2))) & 0x7777u);
+    const std::uint32_t m = select_bytes(0x03020100u, 0x0C080604u, (codes[i / 2] >> (16 * (i % 2))) & 0x7777u);
     squares = __dp4a(m, m, squares);
     any |= m;
   }
   any |= any >> 16;
-  any |= any >> 8;
-  any &= 0xFFu;
-  if (any == 0 || fp32::is_zero(run.scale) || !fp32::is_finite(run.scale)) return;
-  const std::uint32_t bits = fp32::magnitude_bits(run.scale);
-  const int exponent = larger(static_cast<int>(bits >> 23), 1) - 150;
-  const std::uint32_t significand = (bits & 0x007FFFFFu) | (bits >> 23 != 0 ? 0x00800000u : 0u);
-  const int zeros = __ffs(static_cast<int>(significand)) - 1;
-  const std::uint32_t odd = significand >> zeros;  // <= 15
-  const int step = exponent + zeros - 1;           // elements are multiples of 2^step times odd
-  norm = 32 - __clz(static_cast<int>(squares * odd * odd - 1u)) + 2 * step;
-  unit = 2 * (step + __ffs(static_cast<int>(any)) - 1);
-  if (unit < -2 * 126 || bits >= (127u + 125u) << 23) norm = k64_outside;
+  any = (any | any >> 8) & 0xFFu;
+  norm = 32 - __clz(static_cast<int>(larger(squares, 4u) * scale.square - 1u)) + scale.step;
+  if (any != 0) unit = scale.step + 2 * (__ffs(static_cast<int>(any)) - 1);
+  if (unit < -2 * 126 || scale.step == k64_step_outside) norm = k64_outside;
 }
 
 template <quantization_scheme S>
 __global__ void __launch_bounds__(256)
-    k64_prepare_kernel(const quantized_view<const S> q, const bool aligned, const row_groups rows,
-                       const index_t tiles, const k64_operand out) {
+    k64_prepare_kernel(const quantized_view<const S> q, const bool aligned, const row_groups rows, const index_t tiles,
+                       const k64_operand out) {
   __shared__ int reduced[8][7];
+  __shared__ k64_scale scales[256];
+  scales[threadIdx.x] = k64_scale_of<S>(static_cast<typename S::scale::storage>(threadIdx.x));
+  __syncthreads();
   const index_t groups = ceil_div(q.cols, blackwell_k64::group);
   const int run = static_cast<int>(threadIdx.x) % 4, warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -198,23 +214,22 @@ __global__ void __launch_bounds__(256)
       const int r = static_cast<int>(threadIdx.x) / 4 + 64 * pass;
       const index_t row = slab.first + r;
       const int n = row < slab.last ? static_cast<int>(larger(index_t{0}, smaller(index_t{16}, q.cols - k))) : 0;
-      k64_run data = {{0, 0}, 0.0f};
+      std::uint32_t codes[2] = {0, 0};
+      k64_scale scale = {};
       if (n > 0) {
         const std::uint8_t* const p = q.codes + row * q.code_pitch + k / 2;
-        data.word[0] = load_eight(p, smaller(n, 8), aligned);
-        if (n > 8) data.word[1] = load_eight(p + 4, n - 8, aligned);
-        const auto code = q.scale(row, k);
-        data.scale = S::scale::is_finite(code) ? decode_code<typename S::scale>(code) : fp32::quiet_nan();
+        codes[0] = load_eight(p, smaller(n, 8), aligned);
+        if (n > 8) codes[1] = load_eight(p + 4, n - 8, aligned);
+        scale = scales[q.scale(row, k)];
         if (run == 0 && group == 0) out.decode[row] = q.factors(q.tile_index(row, 0)).decode;
       }
       std::uint8_t* const to = out.tiles + at * k64_tile_bytes + r * k64_row_bytes;
-      const std::uint32_t scale = twice(exact_bf16(data.scale));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        *reinterpret_cast<uint4*>(to + (((2 * run + half) ^ (r % 8)) * 16)) = decode_eight(data.word[half], scale);
+        *reinterpret_cast<uint4*>(to + (((2 * run + half) ^ (r % 8)) * 16)) = decode_eight(codes[half], scale.pair);
       }
       int norm, unit;
-      measure(data, norm, unit);
+      measure(codes, scale, norm, unit);
       cross = larger(cross, norm - __shfl_xor_sync(~0u, unit, 1));
       int row_top = norm, row_bottom = -unit;  // of the row's four runs
 #pragma unroll
@@ -259,6 +274,7 @@ struct k64_call {
   index_t tile_rows;
   index_t groups;  // along k
   int stages;
+  bool blocks_of_32;  // of both operands
   bool has_alpha;
   float alpha;
 };
@@ -378,21 +394,41 @@ __device__ inline double two_sum(double a, double b, double& error) {
   return s;
 }
 
-// The sum of four floats, rounded once, under the condition of the mode.
-template <k64_mode Mode>
-__device__ float sum_of_runs(float t0, float t1, float t2, float t3) {
-  if constexpr (Mode == k64_mode::binary64) {
-    return __double2float_rn(__dadd_rn(__dadd_rn(t0, t1), __dadd_rn(t2, t3)));
-  } else {
+// How the sums of a group's four runs are added to an output. `chain`: the tensor core has added runs 1 and 3 to those
+// before them.
+struct add_chained_runs {
+  static constexpr bool chain = true;
+  __device__ static float add(float total, const float (&t)[4]) { return add_rz(total, fp32::add(t[1], t[3])); }
+};
+struct add_in_binary64 {
+  static constexpr bool chain = false;
+  __device__ static float add(float total, const float (&t)[4]) {
+    return add_rz(total, __double2float_rn(__dadd_rn(__dadd_rn(t[0], t[1]), __dadd_rn(t[2], t[3]))));
+  }
+};
+struct add_in_double_binary64 {
+  static constexpr bool chain = false;
+  __device__ static float add(float total, const float (&t)[4]) {
     double e0, e1, e2, low;
-    const double sum = two_sum(two_sum(t0, t1, e0), two_sum(t2, t3, e1), e2);
+    const double sum = two_sum(two_sum(t[0], t[1], e0), two_sum(t[2], t[3], e1), e2);
     const double high = two_sum(sum, __dadd_rn(__dadd_rn(e0, e1), e2), low);
     long long bits = __double_as_longlong(high);
     const long long low_bits = __double_as_longlong(low);
     if ((low_bits << 1) != 0 && (bits & 1) == 0) bits += (low_bits ^ bits) < 0 ? -1 : 1;
-    return __double2float_rn(__longlong_as_double(bits));
+    return add_rz(total, __double2float_rn(__longlong_as_double(bits)));
   }
-}
+};
+// f32_blocks, whose runs are the blocks of 16, or pairs of these.
+struct add_blocks_of_16 {
+  static constexpr bool chain = false;
+  __device__ static float add(float total, const float (&t)[4]) {
+    return fp32::add(fp32::add(fp32::add(fp32::add(total, t[0]), t[1]), t[2]), t[3]);
+  }
+};
+struct add_blocks_of_32 {
+  static constexpr bool chain = true;
+  __device__ static float add(float total, const float (&t)[4]) { return fp32::add(fp32::add(total, t[1]), t[3]); }
+};
 
 // A warp's outputs: MI x NI tiles of 16 x 8 from (row, col) of the thread block's.
 template <int MI, int NI>
@@ -407,7 +443,7 @@ struct k64_warp {
   }
 
   // Adds a group by mma.
-  template <k64_mode Mode>
+  template <class How>
   __device__ void add_group(std::uint32_t a_tile, std::uint32_t b_tile) {
     const std::uint32_t lane = threadIdx.x % 32;
     const std::uint32_t a_row = a_tile + (static_cast<std::uint32_t>(row) + lane % 16) * k64_row_bytes;
@@ -417,9 +453,9 @@ struct k64_warp {
     for (int mi = 0; mi < MI; ++mi) {
 #pragma unroll
       for (std::uint32_t p = 0; p < 4; ++p) {
-        load_matrices(a_row + static_cast<std::uint32_t>(mi) * 16 * k64_row_bytes +
-                          (((2 * p + lane / 16) ^ (lane % 8)) * 16),
-                      a[mi][p]);
+        load_matrices(
+            a_row + static_cast<std::uint32_t>(mi) * 16 * k64_row_bytes + (((2 * p + lane / 16) ^ (lane % 8)) * 16),
+            a[mi][p]);
       }
     }
 #pragma unroll
@@ -433,22 +469,15 @@ struct k64_warp {
       }
 #pragma unroll
       for (int mi = 0; mi < MI; ++mi) {
-        constexpr bool chain = Mode == k64_mode::chained;
         const float zero[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         float* const sum = total + (mi * NI + ni) * 4;
         float t[4][4];
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
-          multiply_tile(t[p], a[mi][p], b[p], chain && p % 2 == 1 ? t[p - p % 2] : zero);
+          multiply_tile(t[p], a[mi][p], b[p], How::chain && p % 2 == 1 ? t[p - p % 2] : zero);
         }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (Mode == k64_mode::chained) {
-            sum[i] = add_rz(sum[i], fp32::add(t[1][i], t[3][i]));
-          } else {
-            sum[i] = add_rz(sum[i], sum_of_runs<Mode>(t[0][i], t[1][i], t[2][i], t[3][i]));
-          }
-        }
+        for (int i = 0; i < 4; ++i) sum[i] = How::add(sum[i], {t[0][i], t[1][i], t[2][i], t[3][i]});
       }
     }
   }
@@ -470,7 +499,8 @@ struct k64_warp {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             if (j + e >= call.c.cols) continue;
-            const float alpha = call.has_alpha ? left : fp32::mul(left, call.b.decode[slab.group * call.c.cols + j + e]);
+            const float alpha =
+                call.has_alpha ? left : fp32::mul(left, call.b.decode[slab.group * call.c.cols + j + e]);
             y[e] = fp32::mul(total[(mi * NI + ni) * 4 + half * 2 + e], alpha);
           }
           if (j + 1 < call.c.cols && reinterpret_cast<std::uintptr_t>(out + j) % 8 == 0) {
@@ -492,66 +522,149 @@ __device__ inline void k64_set_share(k64_share& w, int warp) {
   w.row = warp * 16;
   w.col = 0;
 }
-// Adds a group whose runs chain by the instructions of a warpgroup, four warps together.
-__device__ inline void k64_add_chained(k64_share& w, std::uint32_t a_tile, std::uint32_t b_tile) {
-  const std::uint64_t a = matrix_descriptor(a_tile + static_cast<std::uint32_t>(w.row / 64 * 64 * k64_row_bytes));
-  const std::uint64_t b = matrix_descriptor(b_tile);
-  float first[64], second[64];
-  warpgroup_arrive();
-  multiply_warpgroup(first, a, b, 0);
-  multiply_warpgroup(first, a + 2, b + 2, 1);
-  multiply_warpgroup(second, a + 4, b + 4, 0);
-  multiply_warpgroup(second, a + 6, b + 6, 1);
-  warpgroup_commit();
-  warpgroup_wait<0>();
-  hold(first);
-  hold(second);
+// Half of a warpgroup's columns: the sums of runs 0 and 1, and of runs 2 and 3.
+struct k64_half {
+  float first[32];
+  float second[32];
+
+  // Starts the products of one group of one half.
+  __device__ void start(std::uint64_t a, std::uint64_t b) {
+    warpgroup_arrive();
+    multiply_warpgroup(first, a, b, 0);
+    multiply_warpgroup(first, a + 2, b + 2, 1);
+    multiply_warpgroup(second, a + 4, b + 4, 0);
+    multiply_warpgroup(second, a + 6, b + 6, 1);
+    warpgroup_commit();
+  }
+  template <class How>
+  __device__ void finish(float* total) {
+    hold(first);
+    hold(second);
 #pragma unroll
-  for (int i = 0; i < 64; ++i) w.total[i] = add_rz(w.total[i], fp32::add(first[i], second[i]));
-}
+    for (int i = 0; i < 32; ++i) total[i] = How::add(total[i], {0.0f, first[i], 0.0f, second[i]});
+  }
+};
 #else
 using k64_share = k64_warp<2, 8>;
 __device__ inline void k64_set_share(k64_share& w, int warp) {
   w.row = warp / 2 * 32;
   w.col = warp % 2 * 64;
 }
-__device__ inline void k64_add_chained(k64_share& w, std::uint32_t a_tile, std::uint32_t b_tile) {
-  w.add_group<k64_mode::chained>(a_tile, b_tile);
-}
 #endif
 
-__device__ inline void k64_consume(const k64_call& call, const k64_stages& stages, index_t tile_cols) {
-  k64_share share;
-  const int warp = static_cast<int>(threadIdx.x) / 32 - k64_producers / 32;
-  k64_set_share(share, warp);
+// A consumer's walk through the groups of a tile.
+struct k64_walk {
+  const k64_stages& stages;
   k64_place place;
+  index_t left;   // groups of the tile
+  k64_mode mode;  // of the group at `place`, where there is one
+
+  __device__ void begin(index_t groups) {
+    left = groups;
+    look();
+  }
+  __device__ void look() {
+    if (left == 0) return;
+    barrier_wait(stages.full(place.stage), place.round);
+    mode = stages.mode(place.stage);
+  }
+  // Goes on to the next group; `stage` must be given back with release() when nothing reads it any more.
+  __device__ int next() {
+    const int stage = place.stage;
+    place.advance(stages.count);
+    --left;
+    look();
+    return stage;
+  }
+  __device__ void release(int stage) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(stages.free(stage));
+  }
+};
+
+// Adds groups whose runs chain, from the walk's place to the first that does not satisfy `more`.
+template <class How, class More>
+__device__ void k64_add_chain(k64_share& w, k64_walk& walk, const More& more) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  // While one half is added, the tensor core is at work on the other.
+  const std::uint32_t a_rows = static_cast<std::uint32_t>(w.row / 64 * 64 * k64_row_bytes);
+  constexpr std::uint32_t b_rows = 64 * k64_row_bytes;
+  k64_half left, right;
+  const auto start = [&](k64_half& half, int stage, std::uint32_t b) {
+    half.start(matrix_descriptor(walk.stages.a(stage) + a_rows), matrix_descriptor(walk.stages.b(stage) + b));
+  };
+  start(left, walk.place.stage, 0);
+  start(right, walk.place.stage, b_rows);
+  int stage = walk.next();
+#pragma unroll 1
+  while (walk.left > 0 && more(walk.mode)) {
+    warpgroup_wait<1>();
+    left.template finish<How>(w.total);
+    start(left, walk.place.stage, 0);
+    warpgroup_wait<1>();
+    walk.release(stage);
+    right.template finish<How>(w.total + 32);
+    start(right, walk.place.stage, b_rows);
+    stage = walk.next();
+  }
+  warpgroup_wait<0>();
+  walk.release(stage);
+  left.template finish<How>(w.total);
+  right.template finish<How>(w.total + 32);
+#else
+  while (walk.left > 0 && more(walk.mode)) {
+    w.template add_group<How>(walk.stages.a(walk.place.stage), walk.stages.b(walk.place.stage));
+    walk.release(walk.next());
+  }
+#endif
+}
+template <class How>
+__device__ void k64_add_one(k64_share& w, k64_walk& walk) {
+  w.template add_group<How>(walk.stages.a(walk.place.stage), walk.stages.b(walk.place.stage));
+  walk.release(walk.next());
+}
+
+// Adds the groups of a tile as P says; false if nothing proves that it would be exact.
+template <class P>
+__device__ bool k64_add_all(k64_share& w, const k64_call& call, k64_walk& walk) {
+  bool proven = true;
+#pragma unroll 1
+  while (walk.left > 0) {
+    if (walk.mode == k64_mode::none) {
+      proven = false;
+      walk.release(walk.next());
+    } else if constexpr (std::is_same_v<P, f32_blocks>) {
+      if (call.blocks_of_32) {
+        k64_add_chain<add_blocks_of_32>(w, walk, [](k64_mode m) { return m != k64_mode::none; });
+      } else {
+        k64_add_one<add_blocks_of_16>(w, walk);
+      }
+    } else if (walk.mode == k64_mode::chained) {
+      k64_add_chain<add_chained_runs>(w, walk, [](k64_mode m) { return m == k64_mode::chained; });
+    } else if (walk.mode == k64_mode::binary64) {
+      k64_add_one<add_in_binary64>(w, walk);
+    } else {
+      k64_add_one<add_in_double_binary64>(w, walk);
+    }
+  }
+  return proven;
+}
+
+template <class P>
+__device__ void k64_consume(const k64_call& call, const k64_stages& stages, index_t tile_cols) {
+  k64_share share;
+  k64_set_share(share, static_cast<int>(threadIdx.x) / 32 - k64_producers / 32);
+  k64_walk walk{stages, {}, 0, k64_mode::none};
 #pragma unroll 1
   for (index_t t = blockIdx.x; t < call.tile_rows * tile_cols; t += gridDim.x) {
     const k64_output at(t, call.tile_rows, tile_cols);
     const row_slab slab = slab_of(call.rows, at.row);
     if (slab.first >= slab.last) continue;
     share.clear();
-    bool without_mode = false;
-#pragma unroll 1
-    for (index_t g = 0; g < call.groups; ++g) {
-      barrier_wait(stages.full(place.stage), place.round);
-      const std::uint32_t a = stages.a(place.stage), b = stages.b(place.stage);
-      const k64_mode mode = stages.mode(place.stage);
-      if (mode == k64_mode::chained) {
-        k64_add_chained(share, a, b);
-      } else if (mode == k64_mode::binary64) {
-        share.template add_group<k64_mode::binary64>(a, b);
-      } else if (mode == k64_mode::double_binary64) {
-        share.template add_group<k64_mode::double_binary64>(a, b);
-      } else {
-        without_mode = true;
-      }
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(stages.free(place.stage));
-      place.advance(stages.count);
-    }
-    if (call.left != nullptr && threadIdx.x == k64_producers) call.left[t] = without_mode ? 1 : 0;
-    if (!without_mode) share.store(call, slab, at.col);
+    walk.begin(call.groups);
+    const bool proven = k64_add_all<P>(share, call, walk);
+    if (call.left != nullptr && threadIdx.x == k64_producers) call.left[t] = proven ? 0 : 1;
+    if (proven) share.store(call, slab, at.col);
   }
 }
 
@@ -573,8 +686,8 @@ __device__ inline void k64_produce(const k64_call& call, const k64_stages& stage
   }
 }
 
-template <int Threads>
-__global__ void __launch_bounds__(Threads, 1) k64_kernel(const k64_call call) {
+template <exact_accumulation P>
+__global__ void __launch_bounds__(k64_producers + k64_consumers, 1) k64_kernel(const k64_call call) {
   extern __shared__ std::uint8_t k64_shared[];
   const k64_stages stages(k64_shared, call.stages);
   if (threadIdx.x == 0) {
@@ -598,14 +711,23 @@ __global__ void __launch_bounds__(Threads, 1) k64_kernel(const k64_call call) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
 #endif
-    k64_consume(call, stages, tile_cols);
+    k64_consume<P>(call, stages, tile_cols);
   }
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // On the host.
 
-// How a workspace is divided: tiles, bounds and decode multipliers of both operands, and a word for each tile of outputs.
+inline int device_attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  const cudaError_t pending = cudaPeekAtLastError();
+  check_cuda("CUDA device", cudaGetDevice(&device), pending);
+  check_cuda("CUDA device", cudaDeviceGetAttribute(&value, which, device), pending);
+  return value;
+}
+
+// How a workspace is divided: tiles, bounds and decode multipliers of both operands, and a word for each tile of
+// outputs.
 struct k64_plan {
   row_groups a_rows;
   row_groups b_rows;
@@ -652,23 +774,17 @@ void k64_prepare(const cuda& executor, const quantized_view<const S>& q, const r
   const bool aligned = is_aligned(q.codes, q.code_pitch, 4);
   cuda with_threads = executor;
   with_threads.launch.threads = 256;
-  launch(with_threads, "GEMM", &k64_prepare_kernel<S>, tiles, q, aligned, rows, tiles, out);
+  // A few thread blocks for each multiprocessor, since each begins with a table of all scales.
+  const index_t blocks = smaller(tiles, index_t{8} * device_attribute(cudaDevAttrMultiProcessorCount));
+  launch(with_threads, "GEMM", &k64_prepare_kernel<S>, blocks, q, aligned, rows, tiles, out);
 }
 
-inline int device_attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  const cudaError_t pending = cudaPeekAtLastError();
-  check_cuda("CUDA device", cudaGetDevice(&device), pending);
-  check_cuda("CUDA device", cudaDeviceGetAttribute(&value, which, device), pending);
-  return value;
-}
-
-inline void k64_multiply(const cuda& executor, k64_call call, index_t output_tiles) {
-  constexpr int threads = k64_producers + k64_consumers;
+template <class P>
+void k64_multiply(const cuda& executor, k64_call call, index_t output_tiles) {
   constexpr int stage = k64_shared_bytes(1) - k64_shared_bytes(0);
   const int room = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - k64_shared_bytes(0);
   call.stages = smaller(room / stage, k64_most_stages);
-  const auto kernel = &k64_kernel<threads>;
+  const auto kernel = &k64_kernel<P>;
   const cudaError_t pending = cudaPeekAtLastError();
   check_cuda("GEMM",
              cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, k64_shared_bytes(call.stages)),
@@ -676,7 +792,7 @@ inline void k64_multiply(const cuda& executor, k64_call call, index_t output_til
   cudaLaunchConfig_t config = {};
   const index_t blocks = smaller(output_tiles, index_t{device_attribute(cudaDevAttrMultiProcessorCount)});
   config.gridDim = dim3(static_cast<unsigned>(smaller(blocks, index_t{executor.launch.max_blocks})));
-  config.blockDim = dim3(threads);
+  config.blockDim = dim3(k64_producers + k64_consumers);
   config.dynamicSmemBytes = static_cast<std::size_t>(k64_shared_bytes(call.stages));
   config.stream = executor.stream;
   check_cuda("GEMM", cudaLaunchKernelEx(&config, kernel, call), pending);

@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(largest_thread_block) gemm_kernel(const gemm_c
 }
 
 // The outputs that k64_kernel left, by the definition.
-template <quantization_scheme A, quantization_scheme B>
+template <exact_accumulation P, quantization_scheme A, quantization_scheme B>
 __global__ void __launch_bounds__(largest_thread_block)
     k64_left_kernel(const gemm_call<A, B> call, const k64_call fast) {
   const index_t tile_cols = ceil_div(call.c.cols, index_t{k64_rows});
@@ -205,13 +205,13 @@ __global__ void __launch_bounds__(largest_thread_block)
       if (i >= slab.last || j >= call.c.cols) continue;
       const index_t other = slab.group * call.c.cols + j;
       const float alpha = call.has_alpha ? call.alpha : fp32::mul(fast.a.decode[i], fast.b.decode[other]);
-      call.c(i, j) = fp32::mul(dot_of<blackwell_k64>(call, i, other), alpha);
+      call.c(i, j) = fp32::mul(dot_of<P>(call, i, other), alpha);
     }
   }
 }
 
-// blackwell_k64 by tensor cores (blackwell_gemm.cuh), in a workspace of k64_plan::bytes().
-template <class A, class B>
+// By tensor cores (blackwell_gemm.cuh), in a workspace of k64_plan::bytes().
+template <class P, class A, class B>
 void multiply_k64(const cuda& executor, const gemm_call<A, B>& call, std::byte* memory) {
   const k64_plan plan(call.rows, call.b.rows, call.a.cols);
   k64_call fast = {};
@@ -222,18 +222,20 @@ void multiply_k64(const cuda& executor, const gemm_call<A, B>& call, std::byte* 
   fast.rows = call.rows;
   fast.tile_rows = plan.a_tiles;
   fast.groups = plan.groups;
+  fast.blocks_of_32 = A::block::columns % 32 == 0 && B::block::columns % 32 == 0;
   fast.has_alpha = call.has_alpha;
   fast.alpha = call.alpha;
   k64_prepare(executor, call.a, plan.a_rows, plan.a_tiles * plan.groups, fast.a);
   k64_prepare(executor, call.b, plan.b_rows, plan.b_tiles * plan.groups, fast.b);
-  k64_multiply(executor, fast, plan.output_tiles());
+  k64_multiply<P>(executor, fast, plan.output_tiles());
   if constexpr (!k64_always<A, B>()) {
-    launch(executor, "GEMM", &k64_left_kernel<A, B>, plan.output_tiles(), call, fast);
+    launch(executor, "GEMM", &k64_left_kernel<P, A, B>, plan.output_tiles(), call, fast);
   }
 }
 
 template <class P, class A, class B>
-inline constexpr bool uses_k64 = std::is_same_v<P, blackwell_k64>&& fits_k64<A>&& fits_k64<B>;
+inline constexpr bool uses_k64 = (std::is_same_v<P, blackwell_k64> ||
+                                  std::is_same_v<P, f32_blocks>)&&fits_k64<A>&& fits_k64<B>;
 
 // One product, or one for each group of rows.
 template <class P, class A, class B>
@@ -261,7 +263,7 @@ void multiply(const cuda& executor, const row_groups& rows, const quantized_view
         fail("GEMM workspace", std::to_string(needed) + " bytes of device memory, aligned to 16",
              std::to_string(workspace.size()) + " bytes");
       }
-      multiply_k64(executor, call, workspace.data());
+      multiply_k64<P>(executor, call, workspace.data());
       return;
     }
   }
@@ -295,8 +297,8 @@ std::size_t gemm_workspace(const cuda&, const quantized_view<A>& a_in, const qua
 // Writes the m x n product into the caller's memory, as the host's gemm_into does. options.alpha is the host's; without
 // it, alpha is the product of the operands' decode multipliers, from their data in device memory.
 //
-// With a workspace (device memory, gemm_workspace<P> bytes), blackwell_k64 runs on tensor cores; without one it computes
-// the same bits a few hundred times slower. The other accumulations want none.
+// With a workspace (device memory, gemm_workspace<P> bytes), blackwell_k64 and f32_blocks run on tensor cores; without
+// one they compute the same bits a few hundred times slower. exact_f32 wants none.
 template <exact_accumulation P = exact_f32, class A, class B>
 void gemm_into(const cuda& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
                const gemm_options& options = {}, std::span<std::byte> workspace = {}) {
@@ -307,8 +309,8 @@ void gemm_into(const cuda& executor, quantized_view<A> a_in, quantized_view<B> b
 }
 
 // Several products in one call, each with the bits that gemm_into gives it. Both operands hold their matrices one under
-// another, A `groups` of m x k, B `groups` of n x k, and C takes those of m x n. A tensor scale for each matrix is a tile
-// of m, or n, rows.
+// another, A `groups` of m x k, B `groups` of n x k, and C takes those of m x n. A tensor scale for each matrix is a
+// tile of m, or n, rows.
 template <exact_accumulation P, class A, class B>
 std::size_t batched_gemm_workspace(const cuda&, quantized_view<A> a_in, quantized_view<B> b_in, index_t groups) {
   const quantized_view<const typename quantized_view<A>::scheme_type> a = a_in;
@@ -324,9 +326,9 @@ void batched_gemm_into(const cuda& executor, quantized_view<A> a_in, quantized_v
   detail::device::multiply<P>(executor, {nullptr, groups, a.rows}, a, b, c, options, workspace);
 }
 
-// The same where the matrices of A differ in height, as tokens sorted by expert do: rows offsets[g] ... offsets[g + 1] of
-// A and C belong to product g. `offsets` are groups + 1 ascending numbers in device memory, at most a.rows; rows that
-// belong to none leave their rows of C alone.
+// The same where the matrices of A differ in height, as tokens sorted by expert do: rows offsets[g] ... offsets[g + 1]
+// of A and C belong to product g. `offsets` are groups + 1 ascending numbers in device memory, at most a.rows; rows
+// that belong to none leave their rows of C alone.
 template <exact_accumulation P, class A, class B>
 std::size_t grouped_gemm_workspace(const cuda&, quantized_view<A> a_in, quantized_view<B> b_in,
                                    const std::int32_t* offsets, index_t groups) {

@@ -1,5 +1,6 @@
 // The block-scaled GEMM of cuBLASLt, which multiplies packed FP4 operands on Blackwell's tensor cores as they are.
-// vendor_gemm.cuh calls it where the GPU has it. It compiles everywhere; nothing here has run yet, for want of such a GPU.
+// vendor_gemm.cuh calls it where the GPU has it. It compiles everywhere; nothing here has run yet, for want of such a
+// GPU.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,8 +11,8 @@
 #include <type_traits>
 
 #include "../tensor/gemm.hpp"
-#include "block.cuh"
 #include "blackwell_gemm.cuh"
+#include "block.cuh"
 #include "executor.cuh"
 
 namespace microscale {
@@ -36,13 +37,13 @@ inline void check_blas(cublasStatus_t code) {
 
 // The scales that cuBLASLt has a mode for. UE5M3 is not among them.
 template <class S>
-inline constexpr bool is_native_16 = is_e2m1<typename S::element>&& std::is_same_v<typename S::scale, ue4m3>&&
-                                         S::block::rows == 1 &&
-                                     S::block::columns == 16;
+inline constexpr bool is_native_16 =
+    is_e2m1<typename S::element>&& std::is_same_v<typename S::scale, ue4m3>&& S::block::rows == 1 &&
+    S::block::columns == 16;
 template <class S>
-inline constexpr bool is_native_32 = is_e2m1<typename S::element>&& std::is_same_v<typename S::scale, e8m0>&&
-                                         S::block::rows == 1 &&
-                                     S::block::columns == 32;
+inline constexpr bool is_native_32 =
+    is_e2m1<typename S::element>&& std::is_same_v<typename S::scale, e8m0>&& S::block::rows == 1 &&
+    S::block::columns == 32;
 template <class A, class B>
 inline constexpr bool is_native = (is_native_16<A> && is_native_16<B>) || (is_native_32<A> && is_native_32<B>);
 
@@ -136,13 +137,10 @@ class native_plan {
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_scales);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a_scales);
-    set(CUBLASLT_MATMUL_DESC_POINTER_MODE,
-        alpha_on_device ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST);
+    set(CUBLASLT_MATMUL_DESC_POINTER_MODE, alpha_on_device ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST);
     const auto unsigned_of = [](index_t x) { return static_cast<std::uint64_t>(x); };
-    check_blas(
-        cublasLtMatrixLayoutCreate(&layouts_[0], CUDA_R_4F_E2M1, unsigned_of(k), unsigned_of(n), pitches[1]));
-    check_blas(
-        cublasLtMatrixLayoutCreate(&layouts_[1], CUDA_R_4F_E2M1, unsigned_of(k), unsigned_of(m), pitches[0]));
+    check_blas(cublasLtMatrixLayoutCreate(&layouts_[0], CUDA_R_4F_E2M1, unsigned_of(k), unsigned_of(n), pitches[1]));
+    check_blas(cublasLtMatrixLayoutCreate(&layouts_[1], CUDA_R_4F_E2M1, unsigned_of(k), unsigned_of(m), pitches[0]));
     check_blas(cublasLtMatrixLayoutCreate(&layouts_[2], CUDA_R_32F, unsigned_of(n), unsigned_of(m), pitches[2]));
     check_blas(cublasLtMatmulPreferenceCreate(&preference_));
     const auto scratch = static_cast<std::size_t>(native_scratch_bytes);

@@ -6,8 +6,8 @@
 // w being element times block scale and D the tensor scale's decode multiplier (or options.alpha). The sum is FP32, of
 // exact products, by the tensor core in an order that depends on the shape and on whether the weights are repacked, and
 // on nothing else: two calls give the same bits. It is no accumulation with a definition (tensor/accumulate.hpp), but
-// bounded: |sum - exact| <= (1.25 k + 16) 2^-23 sum |x w| + k 2^-109. A weight that BF16 cannot hold (2^128 and above, under
-// E8M0 scales of 2^126 and 2^127) counts as infinite; NaN and infinity go where arithmetic takes them.
+// bounded: |sum - exact| <= (1.25 k + 16) 2^-23 sum |x w| + k 2^-109. A weight that BF16 cannot hold (2^128 and above,
+// under E8M0 scales of 2^126 and 2^127) counts as infinite; NaN and infinity go where arithmetic takes them.
 //
 // Weights are taken as stored, or repacked once into the order in which the threads read them.
 #pragma once
@@ -26,7 +26,8 @@ namespace microscale {
 template <class S>
 concept skinny_scheme = quantization_scheme<S> && detail::device::decodes_by_sixteen<S>;
 
-// Repacked weights in device memory: `data` on a multiple of 16 bytes, `datum` and `tile` those of the quantized matrix.
+// Repacked weights in device memory: `data` on a multiple of 16 bytes, `datum` and `tile` those of the quantized
+// matrix.
 template <class S>
 struct repacked_view {
   using scheme_type = std::remove_const_t<S>;
@@ -72,7 +73,6 @@ struct skinny_scales {
 };
 template <class S>
 struct skinny_piece {
-  static constexpr bool two_scales = skinny_scales<S>::two;
   static constexpr int scale_words = skinny_scales<S>::words;
   static constexpr int bytes = skinny_rows * skinny_depth / 2 + 32 * 4 * scale_words;
 
@@ -94,58 +94,80 @@ struct stored_weights {
   static constexpr bool repacked = false;
   quantized_view<const S> w;
   bool wide_codes;   // rows of codes begin on 16 bytes
-  bool wide_scales;  // the scales of 32 weights of a row are neighbours, on a multiple of their size
+  bool wide_scales;  // the scales of a row are neighbours, those of 32 weights on a multiple of their size
 
-  __device__ void load_codes(index_t strip, index_t step, int lane, int part, skinny_piece<S>& p) const {
-    const index_t k = step * skinny_depth + part * 128 + lane % 4 * 32;
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
-      const index_t row = strip * skinny_rows + which * 8 + lane / 4;
-      p.codes[2 * part + which] = make_uint4(0, 0, 0, 0);
-      if (row < w.rows && k < w.cols) load_codes(row, k, p.codes[2 * part + which]);
+  // A lane's place in a piece.
+  struct cursor {
+    const std::uint8_t* codes;  // of row l / 4
+    const typename S::scale::storage* scales;
+    index_t row;
+    index_t k;
+    bool whole_codes;  // no bounds to check
+    bool whole_scales;
+  };
+  __device__ cursor at(index_t strip, index_t step, int lane) const {
+    cursor c;
+    c.row = strip * skinny_rows + lane / 4;
+    c.k = step * skinny_depth + lane % 4 * 32;
+    c.codes = w.codes + c.row * w.code_pitch + c.k / 2;
+    const bool inside = (strip + 1) * skinny_rows <= w.rows && (step + 1) * skinny_depth <= w.cols;
+    c.whole_codes = inside && wide_codes;
+    c.whole_scales = inside && wide_scales;
+    c.scales = w.scales + (c.whole_scales ? c.row * w.scale_pitch + c.k / S::block::columns : 0);
+    return c;
+  }
+  __device__ void load_codes(const cursor& c, int part, skinny_piece<S>& p) const {
+    if (c.whole_codes) {
+      p.codes[2 * part] = load_streaming(c.codes + part * 64);
+      p.codes[2 * part + 1] = load_streaming(c.codes + 8 * w.code_pitch + part * 64);
+    } else {
+      p.codes[2 * part] = codes_at(c.row, c.k + part * 128);
+      p.codes[2 * part + 1] = codes_at(c.row + 8, c.k + part * 128);
     }
   }
-  __device__ void load_scales(index_t strip, index_t step, int lane, skinny_scales<S>& scales) const {
-    scales.clear();
+  __device__ void load_scales(const cursor& c, skinny_scales<S>& s) const {
+    constexpr int per_part = 128 / S::block::columns;
+    s.clear();
 #pragma unroll
     for (int part = 0; part < 4; ++part) {
-      const index_t k = step * skinny_depth + part * 128 + lane % 4 * 32;
 #pragma unroll
       for (int which = 0; which < 2; ++which) {
-        const index_t row = strip * skinny_rows + which * 8 + lane / 4;
-        if (row < w.rows && k < w.cols) load_scales(row, k, part, which, scales);
+        std::uint32_t code;
+        if (c.whole_scales) {
+          const auto* const from = c.scales + which * 8 * w.scale_pitch + part * per_part;
+          code = skinny_scales<S>::two ? *reinterpret_cast<const std::uint16_t*>(from) : *from;
+        } else {
+          code = scales_at(c.row + which * 8, c.k + part * 128);
+        }
+        if constexpr (skinny_scales<S>::two) {
+          s.word[part] |= code << (16 * which);
+        } else {
+          s.word[part / 2] |= code << (16 * (part % 2) + 8 * which);
+        }
       }
     }
   }
 
  private:
-  __device__ void load_codes(index_t row, index_t k, uint4& codes) const {
+  // The 32 codes from (row, k), zeros beyond the matrix.
+  __device__ __noinline__ uint4 codes_at(index_t row, index_t k) const {
+    std::uint32_t words[4] = {};
     const std::uint8_t* const from = w.codes + row * w.code_pitch + k / 2;
-    if (wide_codes && k + 32 <= w.cols) {
-      codes = load_streaming(from);
-    } else {
-      std::uint32_t words[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const index_t left = w.cols - k - 8 * i;
-        words[i] = left > 0 ? load_eight(from + 4 * i, static_cast<int>(smaller(left, index_t{8})), false) : 0;
+    for (int i = 0; i < 4; ++i) {
+      const index_t left = w.cols - k - 8 * i;
+      if (row < w.rows && left > 0) {
+        words[i] = load_eight(from + 4 * i, static_cast<int>(smaller(left, index_t{8})), false);
       }
-      codes = make_uint4(words[0], words[1], words[2], words[3]);
     }
+    return make_uint4(words[0], words[1], words[2], words[3]);
   }
-  __device__ void load_scales(index_t row, index_t k, int part, int which, skinny_scales<S>& scales) const {
-    if constexpr (skinny_piece<S>::two_scales) {
-      std::uint32_t two;
-      if (wide_scales && k + 32 <= w.cols) {
-        two = *reinterpret_cast<const std::uint16_t*>(w.scales + row * w.scale_pitch + k / 16);
-      } else {
-        two = w.scale(row, k);
-        if (k + 16 < w.cols) two |= std::uint32_t{w.scale(row, k + 16)} << 8;
-      }
-      scales.word[part] |= two << (16 * which);
-    } else {
-      scales.word[part / 2] |= std::uint32_t{w.scale(row, k)} << (16 * (part % 2) + 8 * which);
-    }
+  // The scales above them.
+  __device__ __noinline__ std::uint32_t scales_at(index_t row, index_t k) const {
+    if (row >= w.rows || k >= w.cols) return 0;
+    std::uint32_t codes = w.scale(row, k);
+    if (skinny_scales<S>::two && k + 16 < w.cols) codes |= std::uint32_t{w.scale(row, k + 16)} << 8;
+    return codes;
   }
 };
 
@@ -155,22 +177,26 @@ struct repacked_weights {
   static constexpr bool repacked = true;
   repacked_view<const S> w;
 
-  __device__ const std::uint8_t* piece(index_t strip, index_t step) const {
-    return w.data + (strip * ceil_div(w.cols, index_t{skinny_depth}) + step) * skinny_piece<S>::bytes;
+  struct cursor {
+    const std::uint8_t* codes;
+    const std::uint8_t* scales;
+  };
+  __device__ cursor at(index_t strip, index_t step, int lane) const {
+    const index_t steps = ceil_div(w.cols, index_t{skinny_depth});
+    const std::uint8_t* const piece = w.data + (strip * steps + step) * skinny_piece<S>::bytes;
+    return {piece + lane * 16, piece + 4096 + lane * 4 * skinny_piece<S>::scale_words};
   }
-  __device__ void load_codes(index_t strip, index_t step, int lane, int part, skinny_piece<S>& p) const {
-    const std::uint8_t* const from = piece(strip, step) + lane * 16;
+  __device__ void load_codes(const cursor& c, int part, skinny_piece<S>& p) const {
 #pragma unroll
-    for (int i = 2 * part; i < 2 * part + 2; ++i) p.codes[i] = load_streaming(from + i * 512);
+    for (int i = 2 * part; i < 2 * part + 2; ++i) p.codes[i] = load_streaming(c.codes + i * 512);
   }
-  __device__ void load_scales(index_t strip, index_t step, int lane, skinny_scales<S>& scales) const {
-    const std::uint8_t* const from = piece(strip, step) + 4096 + lane * 4 * skinny_piece<S>::scale_words;
-    if constexpr (skinny_piece<S>::two_scales) {
-      const uint4 four = load_streaming(from);
-      scales.word[0] = four.x, scales.word[1] = four.y, scales.word[2] = four.z, scales.word[3] = four.w;
+  __device__ void load_scales(const cursor& c, skinny_scales<S>& s) const {
+    if constexpr (skinny_scales<S>::two) {
+      const uint4 four = load_streaming(c.scales);
+      s.word[0] = four.x, s.word[1] = four.y, s.word[2] = four.z, s.word[3] = four.w;
     } else {
-      const uint2 two = *reinterpret_cast<const uint2*>(from);
-      scales.word[0] = two.x, scales.word[1] = two.y;
+      const uint2 two = *reinterpret_cast<const uint2*>(c.scales);
+      s.word[0] = two.x, s.word[1] = two.y;
     }
   }
 };
@@ -194,9 +220,10 @@ __global__ void __launch_bounds__(largest_thread_block)
        i += gridDim.x * index_t{blockDim.x / 32}) {
     skinny_piece<S> p;
     skinny_scales<S> s;
+    const auto at = from.at(i / steps, i % steps, lane);
 #pragma unroll
-    for (int part = 0; part < 4; ++part) from.load_codes(i / steps, i % steps, lane, part, p);
-    from.load_scales(i / steps, i % steps, lane, s);
+    for (int part = 0; part < 4; ++part) from.load_codes(at, part, p);
+    from.load_scales(at, s);
     std::uint8_t* const to = out + i * skinny_piece<S>::bytes;
 #pragma unroll
     for (int c = 0; c < 8; ++c) {
@@ -204,8 +231,7 @@ __global__ void __launch_bounds__(largest_thread_block)
           make_uint4(pair_neighbours(p.codes[c].x), pair_neighbours(p.codes[c].y), pair_neighbours(p.codes[c].z),
                      pair_neighbours(p.codes[c].w));
     }
-    std::uint32_t* const scales =
-        reinterpret_cast<std::uint32_t*>(to + 4096 + lane * 4 * skinny_piece<S>::scale_words);
+    std::uint32_t* const scales = reinterpret_cast<std::uint32_t*>(to + 4096 + lane * 4 * skinny_piece<S>::scale_words);
 #pragma unroll
     for (int w = 0; w < skinny_piece<S>::scale_words; ++w) scales[w] = s.word[w];
   }
@@ -235,8 +261,8 @@ struct skinny_scale {
 };
 
 // ---------------------------------------------------------------------------------------------------------------
-// The product. A thread block takes `strips` strips of 16 rows of weights; its warps divide the strips and, along k, the
-// pieces of a strip. The rows of x that a step needs lie in shared memory, two steps at a time.
+// The product. A thread block takes `strips` strips of 16 rows of weights; its warps divide the strips and, along k,
+// the pieces of a strip. The rows of x that a step needs lie in shared memory, two steps at a time.
 
 struct skinny_call {
   const value<bf16>* x;
@@ -276,8 +302,7 @@ __device__ inline void load_activations(const skinny_call& call, std::uint8_t* s
   for (int i = static_cast<int>(threadIdx.x); i < pieces; i += skinny_threads) {
     const int u = i % per_row, r = i / per_row % call.rows, share = i / per_row / call.rows;
     const index_t row = first + r, k = (step * shares + share) * skinny_depth + 8 * u;
-    std::uint8_t* const to =
-        shared + ((share * call.rows + r) * per_row + skinny_piece_of(r, u)) * 16;
+    std::uint8_t* const to = shared + ((share * call.rows + r) * per_row + skinny_piece_of(r, u)) * 16;
     const value<bf16>* const from = call.x + row * call.x_pitch + k;
     if (call.wide && row < last && k + 8 <= call.k) {
       asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
@@ -322,8 +347,8 @@ __device__ void add_part(const skinny_piece<S>& p, const skinny_scales<S>& codes
   for (int which = 0; which < 2; ++which) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      scales[which][half] = half == 0 || skinny_piece<S>::two_scales ? multipliers[codes_of_scales.get(part, which, half)]
-                                                                     : scales[which][0];
+      scales[which][half] =
+          half == 0 || skinny_scales<S>::two ? multipliers[codes_of_scales.get(part, which, half)] : scales[which][0];
     }
   }
   const uint4 low = p.codes[2 * part], high = p.codes[2 * part + 1];
@@ -341,8 +366,8 @@ __device__ void add_part(const skinny_piece<S>& p, const skinny_scales<S>& codes
         b = *reinterpret_cast<const uint4*>(x + (r * (skinny_depth / 8) + skinny_piece_of(r, u)) * 16);
       }
       if constexpr (!Weights::repacked) {
-        b = make_uint4(select_bytes(b.x, b.z, 0x5410), select_bytes(b.x, b.z, 0x7632),
-                       select_bytes(b.y, b.w, 0x5410), select_bytes(b.y, b.w, 0x7632));
+        b = make_uint4(select_bytes(b.x, b.z, 0x5410), select_bytes(b.x, b.z, 0x7632), select_bytes(b.y, b.w, 0x5410),
+                       select_bytes(b.y, b.w, 0x7632));
       }
       const std::uint32_t first[2] = {b.x, b.y}, second[2] = {b.z, b.w};
       multiply_tile(sums[t][0], a[0], first, sums[t][0]);
@@ -379,9 +404,10 @@ __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, 
   skinny_piece<S> piece = {};
   skinny_scales<S> scales = {}, next_scales = {};
   if (exists(0)) {
+    const auto at = weights.at(strip, step_of(0), lane);
 #pragma unroll
-    for (int part = 0; part < 4; ++part) weights.load_codes(strip, step_of(0), lane, part, piece);
-    weights.load_scales(strip, step_of(0), lane, scales);
+    for (int part = 0; part < 4; ++part) weights.load_codes(at, part, piece);
+    weights.load_scales(at, scales);
   }
   load_activations(call, shared, first, last, 0, shares);
 #pragma unroll 1
@@ -392,14 +418,15 @@ __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, 
     if (round + 1 < rounds) {
       load_activations(call, shared + (round + 1) % 2 * stage_bytes, first, last, round + 1, shares);
     }
-    if (next) weights.load_scales(strip, step_of(round + 1), lane, next_scales);
+    const auto at = weights.at(strip, step_of(round + 1), lane);
+    if (next) weights.load_scales(at, next_scales);
     if (exists(round)) {
       const std::uint8_t* const x = shared + round % 2 * stage_bytes + share * call.rows * skinny_depth * 2;
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
         add_part<Weights>(piece, scales, part, x, multipliers, static_cast<int>(last - first), sums);
         // The next step's codes take the place of those just used.
-        if (next) weights.load_codes(strip, step_of(round + 1), lane, part, piece);
+        if (next) weights.load_codes(at, part, piece);
       }
     }
     scales = next_scales;
@@ -474,8 +501,9 @@ void launch_skinny(const cuda& executor, skinny_call call, const Weights& weight
 
 template <class S>
 stored_weights<S> as_weights(const quantized_view<const S>& w) noexcept {
-  constexpr index_t scales = skinny_piece<S>::two_scales ? 2 : 1;
-  const bool side_by_side = w.layout == scale_layout::linear && S::block::rows == 1 && S::block::columns == 16;
+  constexpr index_t scales = skinny_scales<S>::two ? 2 : 1;
+  const bool side_by_side =
+      w.layout == scale_layout::linear && S::block::rows == 1 && (S::block::columns == 16 || S::block::columns == 32);
   return {w, is_aligned(w.codes, w.code_pitch, 16), side_by_side && is_aligned(w.scales, w.scale_pitch, scales)};
 }
 template <class S>
@@ -496,8 +524,8 @@ void check_weights(const repacked_view<const S>& w) {
 
 // Both products: `groups` matrices of w.rows / groups rows, one under another.
 template <class S, class W>
-void multiply_skinny(const cuda& executor, matrix_view<const value<bf16>> x, const std::int32_t* offsets, index_t groups,
-                     const W& w, matrix_view<float> y, const gemm_options& options) {
+void multiply_skinny(const cuda& executor, matrix_view<const value<bf16>> x, const std::int32_t* offsets,
+                     index_t groups, const W& w, matrix_view<float> y, const gemm_options& options) {
   check_matrix("skinny GEMM input", x);
   check_matrix("skinny GEMM output", y);
   check_weights(w);
@@ -551,20 +579,20 @@ repacked_view<const typename quantized_view<Q>::scheme_type> repack_into(const c
   detail::device::check_weights(w);
   detail::device::check_weights(out);
   if (w.empty()) return out;
-  const index_t pieces = ceil_div(w.rows, index_t{detail::device::skinny_rows}) *
-                         ceil_div(w.cols, index_t{detail::device::skinny_depth});
+  const index_t pieces =
+      ceil_div(w.rows, index_t{detail::device::skinny_rows}) * ceil_div(w.cols, index_t{detail::device::skinny_depth});
   detail::device::check_launch(executor.launch);
   detail::device::launch(executor, "repack", &detail::device::repack_kernel<S>,
                          ceil_div(pieces, index_t{executor.launch.threads / 32}), detail::device::as_weights(w), data);
   return out;
 }
 
-// y = x W^T (m x n, from x: m x k and W: n x k) as the head of this file says. Made for m up to 16; more rows take a pass
-// over the weights for each 16. K = 0 gives zeros. Rows of x that begin on 16 bytes are read faster, and so are rows of
-// codes.
+// y = x W^T (m x n, from x: m x k and W: n x k) as the head of this file says. Made for m up to 16; more rows take a
+// pass over the weights for each 16. K = 0 gives zeros. Rows of x that begin on 16 bytes are read faster, and so are
+// rows of codes.
 template <class Q>
-void skinny_gemm_into(const cuda& executor, matrix_view<const value<bf16>> x, quantized_view<Q> w,
-                      matrix_view<float> y, const gemm_options& options = {}) {
+void skinny_gemm_into(const cuda& executor, matrix_view<const value<bf16>> x, quantized_view<Q> w, matrix_view<float> y,
+                      const gemm_options& options = {}) {
   using S = typename quantized_view<Q>::scheme_type;
   static_assert(skinny_scheme<S>);
   const quantized_view<const S> weights = w;
@@ -579,10 +607,10 @@ void skinny_gemm_into(const cuda& executor, matrix_view<const value<bf16>> x, re
   detail::device::multiply_skinny<S>(executor, x, nullptr, 1, weights, y, options);
 }
 
-// The same for a mixture of experts: `w` holds `experts` matrices of n rows one under another (n a multiple of 16 unless
-// there is one expert; tensor scales by a tile of n rows, say), and rows offsets[e] ... offsets[e + 1] of x belong to
-// expert e. `offsets` are experts + 1 ascending numbers in device memory, at most x.rows; rows of x that belong to none
-// leave their rows of y alone.
+// The same for a mixture of experts: `w` holds `experts` matrices of n rows one under another (n a multiple of 16
+// unless there is one expert; tensor scales by a tile of n rows, say), and rows offsets[e] ... offsets[e + 1] of x
+// belong to expert e. `offsets` are experts + 1 ascending numbers in device memory, at most x.rows; rows of x that
+// belong to none leave their rows of y alone.
 template <class W>
 void grouped_skinny_gemm_into(const cuda& executor, matrix_view<const value<bf16>> x, const std::int32_t* offsets,
                               index_t experts, W w, matrix_view<float> y, const gemm_options& options = {}) {

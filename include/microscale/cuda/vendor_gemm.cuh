@@ -64,45 +64,68 @@ void decode_to_bf16(const cuda& executor, const quantized_view<const S>& q, valu
 template <class S>
 struct decode_target {
   quantized_view<const S> q;
-  bool aligned;  // rows of codes begin on 4 bytes
+  bool simple;  // rows of codes begin on 4 bytes, and the scales of a row lie side by side
   value<bf16>* out;
   index_t pitch;  // a multiple of 8; what lies beyond the columns becomes zero
 
+  static constexpr int rows_of_part = 16;
+  static constexpr int columns_of_part = 8 * largest_thread_block;
   static constexpr int rows_at_once = 4;
-  static constexpr int columns_at_once = 8 * largest_thread_block;
   MICROSCALE_HD index_t parts() const noexcept {
-    return ceil_div(q.rows, index_t{rows_at_once}) * ceil_div(pitch, index_t{columns_at_once});
+    return ceil_div(q.rows, index_t{rows_of_part}) * ceil_div(pitch, index_t{columns_of_part});
   }
 
-  // Four rows of eight elements a thread.
-  __device__ void decode(index_t part) const {
-    const index_t chunks = ceil_div(pitch, index_t{columns_at_once}), group = part / chunks;
-    const index_t k = (part - group * chunks) * columns_at_once + index_t{8} * threadIdx.x;
+  // Every row of a part, eight elements a thread. `table` has each scale's scale_pair.
+  __device__ void decode(index_t part, const std::uint32_t* table) const {
+    const index_t chunks = ceil_div(pitch, index_t{columns_of_part}), group = part / chunks;
+    const index_t k = (part - group * chunks) * columns_of_part + index_t{8} * threadIdx.x;
     if (k >= pitch) return;
     const int n = static_cast<int>(larger(index_t{0}, smaller(index_t{8}, q.cols - k)));
-    const index_t first = group * rows_at_once;
-    std::uint32_t codes[rows_at_once] = {};
-    typename S::scale::storage scales[rows_at_once] = {};
+    const index_t first = group * rows_of_part;
+    value<bf16>* to = out + first * pitch + k;
+    if (simple && n == 8 && first + rows_of_part <= q.rows) {
+      const std::uint8_t* codes = q.codes + first * q.code_pitch + k / 2;
+      const std::uint8_t* scales = q.scales + first * q.scale_pitch + k / S::block::columns;
+#pragma unroll 1
+      for (int row = 0; row < rows_of_part; row += rows_at_once) {
+        std::uint32_t words[rows_at_once], multipliers[rows_at_once];
 #pragma unroll
-    for (int i = 0; i < rows_at_once; ++i) {
-      if (first + i < q.rows && n > 0) {
-        codes[i] = load_eight(q.codes + (first + i) * q.code_pitch + k / 2, n, aligned);
-        scales[i] = q.scale(first + i, k);
+        for (int i = 0; i < rows_at_once; ++i) {
+          words[i] = *reinterpret_cast<const std::uint32_t*>(codes);
+          multipliers[i] = *scales;
+          codes += q.code_pitch;
+          scales += q.scale_pitch;
+        }
+#pragma unroll
+        for (int i = 0; i < rows_at_once; ++i) {
+          *reinterpret_cast<uint4*>(to) = decode_eight(words[i], table[multipliers[i]]);
+          to += pitch;
+        }
       }
-    }
-#pragma unroll
-    for (int i = 0; i < rows_at_once; ++i) {
-      if (first + i < q.rows) {
-        *reinterpret_cast<uint4*>(out + (first + i) * pitch + k) = decode_eight(codes[i], scale_pair<S>(scales[i]));
+    } else {
+#pragma unroll 1
+      for (index_t row = first; row < smaller(q.rows, first + rows_of_part); ++row, to += pitch) {
+        const std::uint32_t word = load_eight(q.codes + row * q.code_pitch + k / 2, n, false);
+        *reinterpret_cast<uint4*>(to) = decode_eight(word, n > 0 ? table[q.scale(row, k)] : 0);
       }
     }
   }
 };
 
+template <class S>
+decode_target<S> decode_to(const quantized_view<const S>& q, value<bf16>* out, index_t pitch) noexcept {
+  const bool side_by_side = q.layout == scale_layout::linear && S::block::rows == 1;
+  return {q, is_aligned(q.codes, q.code_pitch, 4) && side_by_side, out, pitch};
+}
+
 // Decodes both operands; writes alpha and beta, if asked to.
 template <quantization_scheme A, quantization_scheme B>
 __global__ void __launch_bounds__(largest_thread_block)
     decode_both_kernel(const decode_target<A> a, const decode_target<B> b, float* const alpha) {
+  __shared__ std::uint32_t tables[2][256];
+  tables[0][threadIdx.x] = scale_pair<A>(static_cast<typename A::scale::storage>(threadIdx.x));
+  tables[1][threadIdx.x] = scale_pair<B>(static_cast<typename B::scale::storage>(threadIdx.x));
+  __syncthreads();
   if (alpha != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
     alpha[0] = fp32::mul(a.q.factors().decode, b.q.factors().decode);
     alpha[1] = 0.0f;
@@ -111,9 +134,9 @@ __global__ void __launch_bounds__(largest_thread_block)
 #pragma unroll 1
   for (index_t part = blockIdx.x; part < all; part += gridDim.x) {
     if (part < first) {
-      a.decode(part);
+      a.decode(part, tables[0]);
     } else {
-      b.decode(part - first);
+      b.decode(part - first, tables[1]);
     }
   }
 }
@@ -139,10 +162,11 @@ template <class A, class B>
 void decode_operands(const cuda& executor, const quantized_view<const A>& a, value<bf16>* left,
                      const quantized_view<const B>& b, value<bf16>* right, index_t pitch, float* alpha) {
   if constexpr (decodes_by_sixteen<A> && decodes_by_sixteen<B>) {
+    static_assert(largest_thread_block == 256, "a thread for each scale");
     cuda with_threads = executor;
     with_threads.launch.threads = largest_thread_block;
-    const decode_target<A> x{a, is_aligned(a.codes, a.code_pitch, 4), left, pitch};
-    const decode_target<B> y{b, is_aligned(b.codes, b.code_pitch, 4), right, pitch};
+    const decode_target<A> x = decode_to(a, left, pitch);
+    const decode_target<B> y = decode_to(b, right, pitch);
     launch(with_threads, "GEMM", &decode_both_kernel<A, B>, x.parts() + y.parts(), x, y, alpha);
   } else {
     decode_to_bf16(executor, a, left, pitch);
@@ -183,7 +207,6 @@ class borrowed_handle {
   borrowed_handle(const borrowed_handle&) = delete;
   borrowed_handle& operator=(const borrowed_handle&) = delete;
 
-
  private:
   cublasHandle_t handle_;
   cudaStream_t stream_ = nullptr;
@@ -193,8 +216,8 @@ class borrowed_handle {
 
 }  // namespace detail::device
 
-// Bytes of device workspace that gemm_into<vendor> wants: both operands as BF16 (or what the native product needs, where
-// that is more), and alpha.
+// Bytes of device workspace that gemm_into<vendor> wants: both operands as BF16 (or what the native product needs,
+// where that is more), and alpha.
 template <class P, class A, class B>
 requires std::is_same_v<P, vendor> std::size_t gemm_workspace(const cuda_blas&, const quantized_view<A>& a_in,
                                                               const quantized_view<B>& b_in) {
