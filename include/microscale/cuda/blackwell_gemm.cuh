@@ -36,6 +36,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "../tensor/accumulate.hpp"
 #include "block.cuh"

@@ -12,8 +12,11 @@
 // Weights are taken as stored, or repacked once into the order in which the threads read them.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <type_traits>
 
 #include "../tensor/gemm.hpp"
 #include "block.cuh"
