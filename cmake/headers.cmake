@@ -65,6 +65,11 @@ set(
   include/microscale/recipe/mpi.hpp
   include/microscale/recipe/nccl.cuh
   include/microscale/interop/stored_tensor.hpp
+  include/microscale/interop/scale_tiles.hpp
+  include/microscale/interop/checkpoint.hpp
+  include/microscale/interop/ggml_blocks.hpp
+  include/microscale/interop/dlpack.hpp
+  include/microscale/interop/cuda_types.cuh
   include/microscale/interop/file.hpp
   include/microscale/interop/json.hpp
   include/microscale/interop/safetensors.hpp

@@ -17,8 +17,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const auto& t : read.tensors) again.insert(again.end(), t.bytes.begin(), t.bytes.end());
     const safetensors_file second = read_safetensors(again);
     fuzz::require(second.metadata == read.metadata && second.tensors.size() == read.tensors.size());
+    const tensor_index index(second.tensors);
     for (const auto& t : read.tensors) {
-      const stored_tensor* same = find_tensor(second.tensors, t.name);
+      const stored_tensor* same = index.find(t.name);
       fuzz::require(same != nullptr && same->type == t.type && same->shape == t.shape);
       fuzz::require(std::ranges::equal(same->bytes, t.bytes));
     }

@@ -76,21 +76,21 @@ class mapped_file {
 
   std::span<const std::uint8_t> bytes() const noexcept { return {data_, size_}; }
 
-  // Says that these bytes are not needed any more (they may be read again, from the file), so that going through a file
-  // larger than memory does not hold all of it.
-  void release(std::span<const std::uint8_t> part) const noexcept {
-    if (part.empty()) return;
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto address = reinterpret_cast<std::uintptr_t>(part.data());
-    const std::size_t before = (page - address % page) % page, after = (address + part.size()) % page;
-    if (before + after >= part.size()) return;  // no whole page
-    ::madvise(const_cast<std::uint8_t*>(part.data()) + before, part.size() - before - after, MADV_DONTNEED);
-  }
-
  private:
   const std::uint8_t* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// Says that these bytes of a mapped_file are not needed any more (they may be read again, from the file), so that going
+// through a file larger than memory does not hold all of it.
+inline void release_pages(std::span<const std::uint8_t> part) noexcept {
+  if (part.empty()) return;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uintptr_t>(part.data());
+  const std::size_t before = (page - address % page) % page, after = (address + part.size()) % page;
+  if (before + after >= part.size()) return;  // no whole page
+  ::madvise(const_cast<std::uint8_t*>(part.data()) + before, part.size() - before - after, MADV_DONTNEED);
+}
 
 // A file that is written under another name in the same folder and takes its own on commit(); without that nothing
 // remains of it, and a file that was there before is untouched. Throws ms::error where writing fails.

@@ -71,6 +71,8 @@ inline constexpr ggml_type ggml_types[] = {
     {41, "Q1_0", stored_type::other, {128, 18}},
 };
 
+inline constexpr std::size_t ggml_longest_name = 64;  // GGML_MAX_NAME, its terminating zero included
+
 inline constexpr std::uint32_t gguf_string = 8, gguf_array = 9, gguf_u32 = 4;
 
 // The size of a metadata value of fixed size, 0 for others.
@@ -268,6 +270,9 @@ inline gguf_header make_gguf_header(std::span<const stored_tensor> tensors,
   for (const stored_tensor& t : tensors) {
     const auto* type = std::ranges::find(detail::ggml_types, t.type, &detail::ggml_type::type);
     const auto bytes = detail::stored_bytes(layout_of(t.type), t.shape);
+    if (t.name.size() >= detail::ggml_longest_name) {
+      microscale::detail::fail("tensor name for GGUF", "less than 64 bytes", detail::shown(t.name));
+    }
     if (t.type == stored_type::other || type == std::end(detail::ggml_types) || t.shape.size() > 4 || !bytes ||
         t.cols() % type->layout.elements != 0) {
       microscale::detail::fail("tensor for GGUF", "a type of ggml's, at most 4 dimensions and whole blocks",

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "../number/formats.hpp"
@@ -128,6 +129,15 @@ inline std::string text_of(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
+// Text from a file as it may be shown to people: bytes that a terminal would act on become '?'.
+inline std::string printable(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return out;
+}
+
 namespace detail {
 
 // Every refusal of a file: what is wrong with which part of it.
@@ -135,13 +145,9 @@ namespace detail {
   throw error("microscale: " + what + ": " + why);
 }
 
-// Text from a file as it may be shown to people: shortened, and without bytes that a terminal would act on.
+// Text from a file, quoted and shortened, as messages show it.
 inline std::string shown(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text.substr(0, 100)) {
-    out += static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7F ? '?' : c;
-  }
-  return out + (text.size() > 100 ? "...'" : "'");
+  return "'" + printable(text.substr(0, 100)) + (text.size() > 100 ? "...'" : "'");
 }
 
 // How many bytes a tensor takes; none where that is not a whole number of blocks or does not fit 63 bits. Some
@@ -243,12 +249,20 @@ inline void load_floats(const stored_tensor& t, std::int64_t first, std::int64_t
   }
 }
 
-// The tensor of that name, or null.
-inline const stored_tensor* find_tensor(std::span<const stored_tensor> tensors, std::string_view name) {
-  for (const stored_tensor& t : tensors) {
-    if (t.name == name) return &t;
+// Tensors by name; the span must outlive it. Of two with one name, the first.
+class tensor_index {
+ public:
+  explicit tensor_index(std::span<const stored_tensor> tensors) {
+    for (const stored_tensor& t : tensors) by_name_.emplace(t.name, &t);
   }
-  return nullptr;
-}
+  // Null where there is none.
+  const stored_tensor* find(std::string_view name) const noexcept {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? nullptr : at->second;
+  }
+
+ private:
+  std::unordered_map<std::string_view, const stored_tensor*> by_name_;
+};
 
 }  // namespace microscale::interop

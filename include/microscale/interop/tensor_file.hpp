@@ -59,15 +59,13 @@ class tensor_file {
   const std::filesystem::path& path() const noexcept { return path_; }
   file_format format() const noexcept { return format_; }
   const std::vector<stored_tensor>& tensors() const noexcept { return tensors_; }
-  const stored_tensor* find(std::string_view name) const noexcept { return find_tensor(tensors_, name); }
+  tensor_index index() const { return tensor_index(tensors_); }
   // String metadata of safetensors and GGUF files.
   const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
   // The name of tensor i's type, as the file's own world calls it.
   std::string_view type_name(std::size_t i) const noexcept {
     return type_names_.empty() ? name_of(tensors_[i].type) : std::string_view(type_names_[i]);
   }
-  // See mapped_file::release.
-  void release(const stored_tensor& t) const noexcept { files_.front().release(t.bytes); }
 
  private:
   std::span<const std::uint8_t> map(const std::filesystem::path& path) {
