@@ -19,7 +19,7 @@ void every_policy(const std::string& name) {
 
 int main(int argc, char** argv) {
   if (!checksums::enter_environment(argc, argv)) return 2;
-  ms::conformance::detail::visit_named_schemes([]<class S>(const char* name) { checksums::scheme<S, true>(name); });
+  ms::conformance::visit_named_schemes([]<class S>(const char* name) { checksums::scheme<S, true>(name); });
   checksums::scheme<ms::ue5m3_fp4_scale_first, true>("ue5m3_fp4_scale_first");
   every_policy<ms::nvfp4>("nvfp4");
   every_policy<ms::mxfp8_e5m2>("mxfp8_e5m2");

@@ -26,7 +26,7 @@ TEST_CASE("G3 a scale that underflows: flattened or clamped as each scheme says,
   CHECK((wide.scale == 0x26 && wide.codes[0] == 7 && wide.values[0] == 0.00512695312f));
   CHECK(quantized<ms::nvfp4_exact>({1e-6f}, 1.0f).scale == 0x01);  // clamped
   // Every scheme, for amaxes all the way down, under references up to 2^60 times larger.
-  ms::conformance::detail::visit_named_schemes([]<class S>(const char* name) {
+  ms::conformance::visit_named_schemes([]<class S>(const char* name) {
     INFO(name);
     bool finite = true;
     for (int e = -149; e < -10; e += 3) {

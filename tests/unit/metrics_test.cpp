@@ -117,6 +117,33 @@ TEST_CASE("sums add up; shares and ratios where there is nothing to divide by") 
   CHECK(std::isinf(ms::quantization_metrics{.signal = 1}.sqnr_db()));
 }
 
+TEST_CASE("the worst block, by hand and added up") {
+  // Scale 1 everywhere. (0, 0) is exact, (0, 16) loses 1 of 61, (1, 0) 1/16 of 41.0625, (1, 16) has no signal.
+  std::vector<float> x(64);
+  x[0] = 6;
+  x[16] = 6, x[17] = 5;
+  x[32] = 6, x[33] = 2.25f;
+  const auto m = measured<ms::nvfp4_single>(x, 2, 32, 1.0f);
+  CHECK((m.worst_row == 0 && m.worst_col == 16 && m.worst_ratio == 1.0 / 61.0));
+  CHECK(std::fabs(m.worst_db() - 10 * std::log10(61.0)) < 1e-12);
+  x[33] = 2.5f;  // rounds to 2: .25 of 42.25, still less
+  CHECK(measured<ms::nvfp4_single>(x, 2, 32, 1.0f).worst_col == 16);
+
+  ms::quantization_metrics sum, tie = m;
+  CHECK(std::isnan(sum.worst_db()));
+  sum += m;
+  tie.worst_row = 7;
+  sum += tie;
+  CHECK((sum.worst_row == 0 && sum.worst_ratio == m.worst_ratio));
+  tie.worst_ratio *= 2;
+  sum += tie;
+  CHECK(sum.worst_row == 7);
+
+  x[0] = std::numeric_limits<float>::quiet_NaN();
+  const auto poisoned = measured<ms::nvfp4_exact>(x, 2, 32, 2688.0f);
+  CHECK((poisoned.nan_scales == 1 && poisoned.nonfinite_blocks == 1 && poisoned.worst_col == 16));
+}
+
 TEST_CASE("measure refuses a source of another shape") {
   const std::vector<float> x(60);
   guarded<ms::nvfp4> q(3, 20);

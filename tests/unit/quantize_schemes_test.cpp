@@ -73,7 +73,7 @@ std::string wrong_shapes() {
 
 TEST_CASE("every named scheme: a whole tensor is its blocks") {
   int schemes = 0;
-  ms::conformance::detail::visit_named_schemes([&]<class S>(const char* name) {
+  ms::conformance::visit_named_schemes([&]<class S>(const char* name) {
     INFO(name);
     CHECK(wrong_shapes<S>() == "");
     ++schemes;

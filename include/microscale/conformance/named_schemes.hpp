@@ -8,8 +8,7 @@
 
 namespace microscale::conformance {
 
-namespace detail {
-
+// Calls f<S>(name) for each named scheme.
 template <class F>
 void visit_named_schemes(F&& f) {
   f.template operator()<nvfp4>("nvfp4");
@@ -46,13 +45,11 @@ void visit_named_schemes(F&& f) {
   f.template operator()<ufp4>("ufp4");
 }
 
-}  // namespace detail
-
 // The name of S, or null where it has none.
 template <quantization_scheme S>
 const char* scheme_name() {
   const char* name = nullptr;
-  detail::visit_named_schemes([&]<class T>(const char* text) {
+  visit_named_schemes([&]<class T>(const char* text) {
     if constexpr (std::is_same_v<S, T>) name = text;
   });
   return name;
@@ -68,7 +65,7 @@ inline constexpr bool is_comparable =
 // Calls f<T>(name) for each named scheme whose results can be held against those of S.
 template <quantization_scheme S, class F>
 void visit_comparable_schemes(F&& f) {
-  detail::visit_named_schemes([&]<class T>(const char* name) {
+  visit_named_schemes([&]<class T>(const char* name) {
     if constexpr (is_comparable<S, T>) f.template operator()<T>(name);
   });
 }

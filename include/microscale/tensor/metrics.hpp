@@ -19,13 +19,23 @@ struct quantization_metrics {
   std::int64_t underflowed_scales = 0;  // blocks with a non-zero element whose ideal scale lies below half the smallest
                                         // positive scale, so that it underflows before the scheme's zero rule
   std::int64_t saturated_blocks = 0;    // blocks whose ideal scale, amax / (max D), would round past the largest scale
-  std::int64_t nonfinite_blocks = 0;    // blocks with a NaN or an infinity; counted nowhere else
+  std::int64_t nonfinite_blocks = 0;    // blocks with a NaN or an infinity; counted in no other figure but nan_scales
+  std::int64_t nan_scales = 0;          // blocks whose scale is NaN
+  // The block that lost most: the largest noise / signal, and the first element of that block as stored (-1 where no
+  // block has a signal). Of equals, the first in row-major order, and the left operand's when added up.
+  double worst_ratio = -1.0;
+  index_t worst_row = -1, worst_col = -1;
 
   // Signal to quantization noise in dB: infinite without noise, NaN without a signal.
   double sqnr_db() const {
     if (signal == 0.0) return std::numeric_limits<double>::quiet_NaN();
     if (noise == 0.0) return std::numeric_limits<double>::infinity();
     return 10.0 * std::log10(signal / noise);
+  }
+  // The same of the worst block.
+  double worst_db() const {
+    if (worst_ratio < 0.0) return std::numeric_limits<double>::quiet_NaN();
+    return -10.0 * std::log10(worst_ratio);
   }
   double underflowed_share() const { return share(underflowed_scales); }
   double saturated_share() const { return share(saturated_blocks); }
@@ -39,6 +49,12 @@ struct quantization_metrics {
     underflowed_scales += other.underflowed_scales;
     saturated_blocks += other.saturated_blocks;
     nonfinite_blocks += other.nonfinite_blocks;
+    nan_scales += other.nan_scales;
+    if (other.worst_ratio > worst_ratio) {
+      worst_ratio = other.worst_ratio;
+      worst_row = other.worst_row;
+      worst_col = other.worst_col;
+    }
     return *this;
   }
 
@@ -92,7 +108,13 @@ quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis al
         } else {
           of_block.underflowed_scales = a > 0.0 && a < floor ? 1 : 0;
           of_block.saturated_blocks = a > ceiling ? 1 : 0;
+          if (of_block.signal > 0.0) {
+            of_block.worst_ratio = of_block.noise / of_block.signal;
+            of_block.worst_row = br * block::rows;
+            of_block.worst_col = bc * block::columns;
+          }
         }
+        of_block.nan_scales = scheme::scale::is_nan(scale) ? 1 : 0;
         of_block.blocks = 1;
         m += of_block;
       }
