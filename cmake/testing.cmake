@@ -1,6 +1,6 @@
 # The ways in which a test is added. A test is named by its kind and its subject (`unit.rounding`), and its kind is
-# its first label: static unit property statistics report flags exhaustive conformance peers consumer device docs lint fuzz;
-# `slow` may follow. The label `device` says that nvcc compiles it.
+# its first label: static unit property statistics report flags exhaustive conformance peers consumer device docs lint
+# fuzz; `slow` may follow. The label `device` says that nvcc compiles it.
 
 # Work that a test does in the build tree itself is done by one test at a time.
 set(MICROSCALE_BUILD_TREE_LOCK build_tree)

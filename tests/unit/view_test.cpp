@@ -93,3 +93,12 @@ TEST_CASE("a quantized view counts its blocks, tiles and bytes") {
   const ms::quantized_view<S> whole{.rows = 0, .cols = 50, .tile = {16, 0}};
   CHECK((whole.tile_rows() == 1 && whole.tile_cols() == 1));
 }
+
+TEST_CASE("a view that was given nothing is empty, and points nowhere") {
+  constexpr ms::matrix_view<float> m;
+  CHECK((m.data == nullptr && m.rows == 0 && m.cols == 0 && m.pitch == 0 && m.empty()));
+  constexpr ms::quantized_view<ms::nvfp4> q;
+  CHECK((q.codes == nullptr && q.scales == nullptr && q.datum == nullptr && q.rows == 0 && q.cols == 0 && q.empty()));
+  CHECK((q.code_pitch == 0 && q.scale_pitch == 0 && q.layout == ms::scale_layout::linear));
+  CHECK(q.tile == ms::tensor_tile{0, 0});
+}
