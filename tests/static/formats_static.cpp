@@ -300,4 +300,19 @@ static_assert(!ms::real_number<no_format> && !ms::real_number<long double> && !m
 static_assert(sizeof(ms::e2m1::storage) == 1 && sizeof(ms::ue5m3::storage) == 1 && sizeof(ms::e8m0::storage) == 1);
 static_assert(sizeof(ms::bf16::storage) == 2 && sizeof(ms::f16::storage) == 2 && sizeof(ms::f32::storage) == 4);
 
+// What each format has: a sign, a zero, a NaN, infinities.
+template <class... Formats>
+constexpr bool have(bool sign, bool zero, bool nan, bool infinity) {
+  return ((Formats::has_sign == sign && Formats::has_zero == zero && Formats::has_nan == nan &&
+           Formats::has_infinity == infinity) &&
+          ...);
+}
+static_assert(have<ms::e2m1, ms::e1m2, ms::e2m3, ms::e3m2>(true, true, false, false));
+static_assert(have<ms::int4, ms::int8, ms::int4_full, ms::int8_full>(true, true, false, false));
+static_assert(have<ms::e4m3>(true, true, true, false));
+static_assert(have<ms::e5m2, ms::bf16, ms::f16, ms::f32>(true, true, true, true));
+static_assert(have<ms::ue4m3, ms::ue5m3>(false, true, true, false));
+static_assert(have<ms::ue5m3_ieee>(false, true, true, true));
+static_assert(have<ms::e8m0, ms::e8m0_tie_even>(false, false, true, false));
+
 }  // namespace
