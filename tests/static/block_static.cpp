@@ -81,6 +81,26 @@ static_assert(ms::ue5m3_fp4::factors(6, 2048).encode == 2048 && ms::ue5m3_fp4::f
 static_assert(ms::nvfp4_4over6::factors(1536).encode == 1 && ms::nvfp4_4over6::factors(1536).target == 256);
 
 // What a tensor stores is what its scheme decodes from.
+// Whichever factor a policy computes first, the other is its reciprocal, rounded; reference and target are what was
+// given.
+template <class S>
+constexpr bool has_factors(float amax, float encode, float decode, int target) {
+  const ms::tensor_factors t = S::factors(amax);
+  return t.reference == amax && t.encode == encode && t.decode == decode && t.target == target;
+}
+constexpr float reference = 806.4f;  // 2688 * 0.3, rounded
+constexpr float up = ms::fp32::div(2688, reference), down = ms::fp32::div(reference, 2688);
+constexpr float by_reciprocal = ms::fp32::mul(reference, ms::fp32::div(1, 2688));
+constexpr float by_product = ms::fp32::mul(ms::fp32::div(1, reference), 2688);
+constexpr float over(float x) { return ms::fp32::div(1, x); }
+static_assert(has_factors<ms::ue5m3_fp4>(reference, up, over(up), 448) &&
+              has_factors<ms::nvfp4>(reference, up, over(up), 448));
+static_assert(has_factors<ms::nvfp4_torchao>(reference, over(down), down, 448));
+static_assert(has_factors<ms::nvfp4_torchao_reciprocal>(reference, over(by_reciprocal), by_reciprocal, 448));
+static_assert(has_factors<ms::nvfp4_compressed_tensors>(reference, by_product, over(by_product), 448));
+static_assert(has_factors<ms::nvfp4_exact>(reference, over(down), down, 448));
+static_assert(has_factors<ms::mxfp4>(1, 1, 1, 1));
+
 static_assert(ms::nvfp4::stored(ms::nvfp4::factors(3.0f)) == 3.0f);
 static_assert(ms::nvfp4::decode_multiplier(2688.0f) == 1.0f);
 static_assert(ms::nvfp4_torchao::stored(ms::nvfp4_torchao::factors(1344.0f)) == 0.5f);

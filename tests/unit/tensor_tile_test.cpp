@@ -83,6 +83,7 @@ TEST_CASE("a tensor scale per row, per column strip and per tile") {
   is_tile_by_tile<ms::nvfp4>(7, 50, {1, 0});
   is_tile_by_tile<ms::nvfp4>(7, 50, {3, 0});
   is_tile_by_tile<ms::nvfp4>(7, 50, {0, 32});
+  is_tile_by_tile<ms::nvfp4>(70, 33, {0, 16});  // more rows than columns, and rows are not divided
   is_tile_by_tile<ms::ue5m3_fp4>(9, 70, {2, 16});
   is_tile_by_tile<ms::ue5m3_fp4_2d>(40, 50, {16, 32});
   is_tile_by_tile<ms::nvfp4_compressed_tensors>(5, 33, {1, 0});
