@@ -32,10 +32,15 @@ set(
   include/microscale/tensor/quantized.hpp
   include/microscale/tensor/gemm.hpp
   include/microscale/tensor/hadamard.hpp
+  include/microscale/tensor/hadamard_quantize.hpp
   include/microscale/tensor/metrics.hpp
   include/microscale/tensor/rescale.hpp
   include/microscale/host/blocked_gemm.hpp
   include/microscale/host/simd_level.hpp
+  include/microscale/host/lanes.hpp
+  include/microscale/host/simd_block.hpp
+  include/microscale/host/simd_kernels.hpp
+  include/microscale/host/simd_ranges.hpp
   include/microscale/host/executor.hpp
   include/microscale/host/vendor_gemm.hpp
   include/microscale/cuda/executor.cuh

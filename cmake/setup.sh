@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2016
-# Sourced by ./tests/run and ./examples/run. `microscale_need THING…` goes ahead in silence when every THING is there;
+# Sourced by ./tests/run, ./examples/run and ./bench/run. `microscale_need THING…` goes ahead in silence when every THING is there;
 # otherwise it says what is missing and installs it by the system's packages, as root or with sudo.
 
 say() { printf 'microscale: %s\n' "$*"; }
@@ -16,6 +16,9 @@ is_there() {
     clang-tidy | cppcheck) have "$1" ;;
     pkg-config) have pkg-config ;;
     debootstrap) have debootstrap ;;
+    python3) have python3 ;;
+    benchmark) has_header benchmark/benchmark.h ;;
+    fmt) has_header fmt/format.h ;;
     catch2) "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 <<'END' ;;
 #include <catch2/catch_version_macros.hpp>
 #if CATCH_VERSION_MAJOR < 3 || (CATCH_VERSION_MAJOR == 3 && CATCH_VERSION_MINOR < 4)
@@ -25,8 +28,12 @@ END
   esac
 }
 
+has_header() { "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 <<<"#include <$1>"; }
+
 package_of() {
   case $1 in
+    benchmark) echo libbenchmark-dev ;;
+    fmt) echo libfmt-dev ;;
     compiler) echo g++ ;;
     ninja) echo ninja-build ;;
     *) echo "$1" ;;

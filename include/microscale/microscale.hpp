@@ -19,6 +19,7 @@
 #include "recipe/state.hpp"
 #include "tensor/gemm.hpp"
 #include "tensor/hadamard.hpp"
+#include "tensor/hadamard_quantize.hpp"
 #include "tensor/metrics.hpp"
 #include "tensor/quantized.hpp"
 #include "tensor/rescale.hpp"

@@ -10,6 +10,7 @@
 
 #include "../tensor/executor.hpp"
 #include "simd_level.hpp"
+#include "simd_ranges.hpp"
 
 namespace microscale {
 
@@ -20,6 +21,9 @@ struct host {
   int threads = 0;
   // The vector instructions to use at most; what this machine lacks is not used.
   simd_level simd = simd_level::avx512;
+
+  // How it does a range: see tensor/quantize.hpp.
+  detail::simd_ranges ranges() const noexcept { return detail::simd_ranges(usable_simd(simd)); }
 
   template <class F>
   void for_ranges(index_t count, index_t cost, F&& f) const {

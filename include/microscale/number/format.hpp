@@ -154,8 +154,11 @@ MICROSCALE_HD constexpr stepped in_steps(const unpacked& x, int step_exponent) n
 // Whether rounding by R points toward zero on the side of `negative` numbers, whatever the remainder.
 template <rounding_mode R>
 MICROSCALE_HD constexpr bool points_toward_zero(bool negative) noexcept {
-  if constexpr (R::random_bits > 0) return false;
-  return !R::away(remainder{~std::uint64_t{0}, true}, true, negative, 0);
+  if constexpr (R::random_bits > 0) {
+    return false;
+  } else {
+    return !R::away(remainder{~std::uint64_t{0}, true}, true, negative, 0);
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -270,7 +273,7 @@ struct minifloat {
   //   -0          keeps its sign, also when a negative number underflows; 00 in unsigned formats
   //   negative    a negative number in an unsigned format gives 0
   template <rounding_mode R = nearest_even, real_number T>
-  MICROSCALE_HD static constexpr storage encode(T x, R = {}, overflow on_overflow = overflow::saturate,
+  MICROSCALE_HD static constexpr storage encode(T x, R rounding = {}, overflow on_overflow = overflow::saturate,
                                                 std::uint32_t random = 0) noexcept {
     const unpacked u = unpack(x);
     const storage sign = u.negative ? sign_mask : storage{0};
@@ -286,7 +289,7 @@ struct minifloat {
     const stepped s = in_steps(u, effective - mantissa_bits);
     std::uint64_t magnitude = (static_cast<std::uint64_t>(effective - smallest_exponent) << mantissa_bits) + s.steps;
     // Magnitude codes are ordered as their values are, so the farther neighbour is the next code.
-    if (R::away(s.rest, (magnitude & 1) != 0, u.negative, random)) ++magnitude;
+    if (rounding.away(s.rest, (magnitude & 1) != 0, u.negative, random)) ++magnitude;
     if (magnitude > largest_code) {
       magnitude = points_toward_zero<R>(u.negative) ? largest_code : overflow_code(on_overflow);
     }
@@ -354,7 +357,7 @@ struct power_of_two {
 
   // As minifloat::encode; an infinity saturates to 2^127, or is NaN under overflow::ieee.
   template <rounding_mode R = nearest_even, real_number T>
-  MICROSCALE_HD static constexpr storage encode(T x, R = {}, overflow on_overflow = overflow::saturate,
+  MICROSCALE_HD static constexpr storage encode(T x, R rounding = {}, overflow on_overflow = overflow::saturate,
                                                 std::uint32_t random = 0) noexcept {
     const unpacked u = unpack(x);
     if (u.kind == number_class::nan) return nan_code;
@@ -366,7 +369,7 @@ struct power_of_two {
     if (exponent < -bias) return 0;
     int code = exponent + bias;
     const bool odd = Tie == power_tie::up || (code & 1) != 0;
-    if (R::away(in_steps(u, exponent).rest, odd, false, random)) ++code;
+    if (rounding.away(in_steps(u, exponent).rest, odd, false, random)) ++code;
     if (code > largest_code) return points_toward_zero<R>(false) ? largest_code : top;
     return static_cast<storage>(code);
   }
@@ -420,7 +423,7 @@ struct fixed_point {
 
   // As minifloat::encode, in steps of 2^-(Bits - 2); there is no -0, and NaN gives the largest value.
   template <rounding_mode R = nearest_even, real_number T>
-  MICROSCALE_HD static constexpr storage encode(T x, R = {}, overflow = overflow::saturate,
+  MICROSCALE_HD static constexpr storage encode(T x, R rounding = {}, overflow = overflow::saturate,
                                                 std::uint32_t random = 0) noexcept {
     const unpacked u = unpack(x);
     const std::uint64_t limit =
@@ -429,7 +432,7 @@ struct fixed_point {
     if (u.kind == number_class::finite) {
       if (bit_width(u.significand) + u.exponent <= Bits) {  // otherwise far beyond the range
         const stepped s = in_steps(u, step_exponent);
-        n = s.steps + (R::away(s.rest, (s.steps & 1) != 0, u.negative, random) ? 1 : 0);
+        n = s.steps + (rounding.away(s.rest, (s.steps & 1) != 0, u.negative, random) ? 1 : 0);
         n = smaller(n, limit);
       }
     } else if (u.kind == number_class::nan) {

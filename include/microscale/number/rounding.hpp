@@ -101,9 +101,9 @@ using stochastic_midpoint32 = stochastic_midpoint<32>;
 using stochastic_floor8 = stochastic_floor<8>;
 
 template <class R>
-concept rounding_mode = requires(remainder rest, bool flag, std::uint32_t random) {
+concept rounding_mode = requires(const R& rounding, remainder rest, bool flag, std::uint32_t random) {
   { R::random_bits + 0 } -> std::same_as<int>;
-  { R::away(rest, flag, flag, random) } -> std::same_as<bool>;
+  { rounding.away(rest, flag, flag, random) } -> std::same_as<bool>;
 };
 
 template <class R>

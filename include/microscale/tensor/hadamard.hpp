@@ -81,18 +81,23 @@ inline void check_hadamard(const hadamard_options& options, index_t length) {
   }
 }
 
+// The run of `Size` elements that begins at `start` of a line: a row, or a column with axis::col.
+template <int Size, class T, matrix_element U>
+void hadamard_one_run(matrix_view<T> in, matrix_view<U> out, const hadamard_options& options, index_t line,
+                      index_t start) {
+  const bool along_row = options.axis == axis::row;
+  float x[Size];
+  for (int i = 0; i < Size; ++i) x[i] = to_float(along_row ? in(line, start + i) : in(start + i, line));
+  hadamard_run<Size>(x, options.signs);
+  for (int i = 0; i < Size; ++i) (along_row ? out(line, start + i) : out(start + i, line)) = from_float<U>(x[i]);
+}
+
 template <int Size, class T, matrix_element U>
 void hadamard_lines(matrix_view<T> in, matrix_view<U> out, const hadamard_options& options, index_t first,
                     index_t last) {
-  const bool along_row = options.axis == axis::row;
-  const index_t length = along_row ? in.cols : in.rows;
-  float x[Size];
+  const index_t length = options.axis == axis::row ? in.cols : in.rows;
   for (index_t line = first; line < last; ++line) {
-    for (index_t start = 0; start < length; start += Size) {
-      for (int i = 0; i < Size; ++i) x[i] = to_float(along_row ? in(line, start + i) : in(start + i, line));
-      hadamard_run<Size>(x, options.signs);
-      for (int i = 0; i < Size; ++i) (along_row ? out(line, start + i) : out(start + i, line)) = from_float<U>(x[i]);
-    }
+    for (index_t start = 0; start < length; start += Size) hadamard_one_run<Size>(in, out, options, line, start);
   }
 }
 
@@ -134,7 +139,11 @@ void hadamard_into(const Executor& executor, matrix_view<T> in, matrix_view<U> o
   detail::check_hadamard(options, length);
   detail::with_hadamard_size(options.size, [&]<int Size>() {
     detail::run_ranges(executor, along_row ? in.rows : in.cols, length, [&](index_t first, index_t last) {
-      detail::hadamard_lines<Size>(in, out, options, first, last);
+      if constexpr (requires { executor.ranges().template hadamard<Size>(in, out, options, first, last); }) {
+        executor.ranges().template hadamard<Size>(in, out, options, first, last);
+      } else {
+        detail::hadamard_lines<Size>(in, out, options, first, last);
+      }
     });
   });
 }

@@ -15,6 +15,77 @@ namespace microscale {
 using any_rounding = std::variant<nearest_even, toward_zero, toward_positive, toward_negative, stochastic_midpoint8,
                                   stochastic_midpoint16, stochastic_midpoint32, stochastic_floor8>;
 
+// One of them, chosen at run time, where a type of its own is not worth its code: the same bits as that type. Takes
+// draws whatever the mode; those of a mode without are 0. For elements, which saturate.
+class chosen_rounding {
+ public:
+  static constexpr int random_bits = 32;  // at most
+
+  explicit chosen_rounding(const any_rounding& mode) noexcept : which_(static_cast<int>(mode.index())) {
+    std::visit(
+        [&]<class R>(const R& rounding) {
+          bits_ = R::random_bits;
+          if constexpr (stochastic_mode<R>) key_ = rounding.key();
+        },
+        mode);
+  }
+
+  int drawn_bits() const noexcept { return bits_; }
+  random_key key() const noexcept { return key_; }
+
+  constexpr bool away(remainder rest, bool odd, bool negative, std::uint32_t random) const noexcept {
+    switch (which_) {
+      case 0:
+        return of<0>(rest, odd, negative, random);
+      case 1:
+        return of<1>(rest, odd, negative, random);
+      case 2:
+        return of<2>(rest, odd, negative, random);
+      case 3:
+        return of<3>(rest, odd, negative, random);
+      case 4:
+        return of<4>(rest, odd, negative, random);
+      case 5:
+        return of<5>(rest, odd, negative, random);
+      case 6:
+        return of<6>(rest, odd, negative, random);
+      default:
+        return of<7>(rest, odd, negative, random);
+    }
+  }
+
+ private:
+  static_assert(std::variant_size_v<any_rounding> == 8);
+  template <int Which>
+  static constexpr bool of(remainder rest, bool odd, bool negative, std::uint32_t random) noexcept {
+    return std::variant_alternative_t<Which, any_rounding>::away(rest, odd, negative, random);
+  }
+
+  int which_ = 0;
+  int bits_ = 0;
+  random_key key_;
+};
+
+template <class Block>
+class block_draws<chosen_rounding, Block> {
+ public:
+  block_draws(const chosen_rounding& rounding, std::uint64_t row, std::uint64_t k, std::uint64_t k_extent) noexcept
+      : bits_(rounding.drawn_bits()),
+        eight_({rounding.key().seed, rounding.key().stream}, row, k, k_extent),
+        sixteen_({rounding.key().seed, rounding.key().stream}, row, k, k_extent),
+        all_({rounding.key().seed, rounding.key().stream}, row, k, k_extent) {}
+
+  std::uint32_t operator()(int i) noexcept {
+    return bits_ == 0 ? 0u : bits_ == 8 ? eight_(i) : bits_ == 16 ? sixteen_(i) : all_(i);
+  }
+
+ private:
+  int bits_;
+  block_draws<stochastic_midpoint8, Block> eight_;
+  block_draws<stochastic_midpoint16, Block> sixteen_;
+  block_draws<stochastic_midpoint32, Block> all_;
+};
+
 struct quantize_options {
   microscale::axis axis = microscale::axis::row;
   any_rounding rounding = nearest_even{};

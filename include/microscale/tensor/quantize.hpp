@@ -53,29 +53,45 @@ quantized_block<S> quantize_block_at(const float (&x)[S::block::elements], const
   }
 }
 
+// Writes a block's codes and scale to where the stored grid has it.
+template <quantization_scheme S>
+void store_block(const quantized_view<S>& out, const quantized_block<S>& q, index_t block_row, index_t block_col) {
+  using block = typename S::block;
+  const block_extent extent = out.extent(block_row, block_col);
+  out.scales[out.scale_offset(block_row, block_col)] = q.scale;
+  for (int i = 0; i < extent.rows; ++i) {
+    store_codes<typename S::element>(
+        out.codes + (block_row * block::rows + i) * out.code_pitch + block_col * block::columns * S::element::bits / 8,
+        q.codes + i * block::columns, extent.columns);
+  }
+}
+
+// The block at (block_row, block_col) of the stored grid.
+template <quantization_scheme S, class T, rounding_mode R>
+void quantize_one_block(matrix_view<T> in, const quantized_view<S>& out, const tensor_factors& t, axis along,
+                        const R& rounding, index_t block_row, index_t block_col) {
+  using block = typename S::block;
+  float x[block::elements] = {};
+  const index_t row = block_row * block::rows, k = block_col * block::columns;
+  const block_extent extent = out.extent(block_row, block_col);
+  gather_block<S>(in, along, row, k, extent, x);
+  store_block(out, quantize_block_at<S>(x, t, rounding, row, k, out.cols, extent), block_row, block_col);
+}
+
 // Block rows [first, last) of the stored grid; factors_at(i) gives the tensor factors of tile i.
 template <quantization_scheme S, class T, class FactorsAt, rounding_mode R>
 void quantize_block_rows(matrix_view<T> in, quantized_view<S> out, const FactorsAt& factors_at, axis along, R rounding,
                          index_t first, index_t last) {
   using block = typename S::block;
-  float x[block::elements] = {};
   index_t tile = -1;
   tensor_factors t;
   for (index_t br = first; br < last; ++br) {
     for (index_t bc = 0; bc < out.block_cols(); ++bc) {
-      const index_t row = br * block::rows, k = bc * block::columns;
-      if (const index_t here = out.tile_index(row, k); here != tile) {
+      if (const index_t here = out.tile_index(br * block::rows, bc * block::columns); here != tile) {
         tile = here;
         t = factors_at(tile);
       }
-      const block_extent extent = out.extent(br, bc);
-      gather_block<S>(in, along, row, k, extent, x);
-      const auto q = quantize_block_at<S>(x, t, rounding, row, k, out.cols, extent);
-      out.scales[out.scale_offset(br, bc)] = q.scale;
-      for (int i = 0; i < extent.rows; ++i) {
-        store_codes<typename S::element>(out.codes + (row + i) * out.code_pitch + k * S::element::bits / 8,
-                                         q.codes + i * block::columns, extent.columns);
-      }
+      quantize_one_block(in, out, t, along, rounding, br, bc);
     }
   }
 }
@@ -101,11 +117,27 @@ void refuse_nonfinite(matrix_view<T> in) {
   }
 }
 
-// Block rows [first, last) of a dequantization; with axis::col the stored matrix is the transpose of `out`.
+// The block at (block_row, block_col) of a dequantization; with axis::col the stored matrix is the transpose of `out`.
 template <class S, matrix_element T>
-void dequantize_block_rows(quantized_view<S> in, matrix_view<T> out, axis along, index_t first, index_t last) {
+void dequantize_one_block(const quantized_view<S>& in, matrix_view<T> out, const tensor_factors& t, axis along,
+                          index_t block_row, index_t block_col) {
   using scheme = typename quantized_view<S>::scheme_type;
   using block = typename scheme::block;
+  const block_extent extent = in.extent(block_row, block_col);
+  const auto scale = in.scales[in.scale_offset(block_row, block_col)];
+  for (int i = 0; i < extent.rows; ++i) {
+    for (int j = 0; j < extent.columns; ++j) {
+      const index_t r = block_row * block::rows + i, k = block_col * block::columns + j;
+      const T y = from_float<T>(decode_element<scheme>(in.code(r, k), scale, t));
+      (along == axis::row ? out(r, k) : out(k, r)) = y;
+    }
+  }
+}
+
+// Block rows [first, last) of a dequantization.
+template <class S, matrix_element T>
+void dequantize_block_rows(quantized_view<S> in, matrix_view<T> out, axis along, index_t first, index_t last) {
+  using block = typename quantized_view<S>::scheme_type::block;
   index_t tile = -1;
   tensor_factors t;
   for (index_t br = first; br < last; ++br) {
@@ -114,42 +146,79 @@ void dequantize_block_rows(quantized_view<S> in, matrix_view<T> out, axis along,
         tile = here;
         t = in.factors(tile);
       }
-      const block_extent extent = in.extent(br, bc);
-      const auto scale = in.scales[in.scale_offset(br, bc)];
-      for (int i = 0; i < extent.rows; ++i) {
-        for (int j = 0; j < extent.columns; ++j) {
-          const index_t r = br * block::rows + i, k = bc * block::columns + j;
-          const T y = from_float<T>(decode_element<scheme>(in.code(r, k), scale, t));
-          (along == axis::row ? out(r, k) : out(k, r)) = y;
-        }
-      }
+      dequantize_one_block(in, out, t, along, br, bc);
     }
   }
 }
 
+// What decoding gets to see of the factors that data was quantized under.
+template <quantization_scheme S>
+tensor_factors factors_as_stored(const tensor_factors& t) noexcept {
+  return S::has_tensor_scale ? S::from_stored(S::stored(t)) : tensor_factors{};
+}
+
+// One block of a fake quantization, and block rows [first, last) of it.
+template <quantization_scheme S, class T, matrix_element U, rounding_mode R>
+void fake_quantize_one_block(matrix_view<T> in, matrix_view<U> out, const tensor_factors& t, const tensor_factors& back,
+                             axis along, const R& rounding, index_t block_row, index_t block_col) {
+  using block = typename S::block;
+  const quantized_view<S> grid{.rows = along == axis::row ? in.rows : in.cols,
+                               .cols = along == axis::row ? in.cols : in.rows};
+  float x[block::elements] = {};
+  const index_t row = block_row * block::rows, k = block_col * block::columns;
+  const block_extent extent = grid.extent(block_row, block_col);
+  gather_block<S>(in, along, row, k, extent, x);
+  const auto q = quantize_block_at<S>(x, t, rounding, row, k, grid.cols, extent);
+  dequantize_block<S>(q, back, x, extent);
+  for (int i = 0; i < extent.rows; ++i) {
+    for (int j = 0; j < extent.columns; ++j) {
+      const U y = from_float<U>(x[i * block::columns + j]);
+      (along == axis::row ? out(row + i, k + j) : out(k + j, row + i)) = y;
+    }
+  }
+}
 template <quantization_scheme S, class T, matrix_element U, rounding_mode R>
 void fake_quantize_block_rows(matrix_view<T> in, matrix_view<U> out, const tensor_factors& t, axis along, R rounding,
                               index_t first, index_t last) {
-  using block = typename S::block;
-  const index_t rows = along == axis::row ? in.rows : in.cols;
-  const index_t cols = along == axis::row ? in.cols : in.rows;
-  const quantized_view<S> grid{.rows = rows, .cols = cols};
-  const tensor_factors back = S::has_tensor_scale ? S::from_stored(S::stored(t)) : tensor_factors{};
-  float x[block::elements] = {};
+  const index_t block_cols = ceil_div(along == axis::row ? in.cols : in.rows, index_t{S::block::columns});
+  const tensor_factors back = factors_as_stored<S>(t);
   for (index_t br = first; br < last; ++br) {
-    for (index_t bc = 0; bc < grid.block_cols(); ++bc) {
-      const index_t row = br * block::rows, k = bc * block::columns;
-      const block_extent extent = grid.extent(br, bc);
-      gather_block<S>(in, along, row, k, extent, x);
-      const auto q = quantize_block_at<S>(x, t, rounding, row, k, cols, extent);
-      dequantize_block<S>(q, back, x, extent);
-      for (int i = 0; i < extent.rows; ++i) {
-        for (int j = 0; j < extent.columns; ++j) {
-          const U y = from_float<U>(x[i * block::columns + j]);
-          (along == axis::row ? out(row + i, k + j) : out(k + j, row + i)) = y;
-        }
-      }
-    }
+    for (index_t bc = 0; bc < block_cols; ++bc) fake_quantize_one_block<S>(in, out, t, back, along, rounding, br, bc);
+  }
+}
+
+// How the ranges of an operation are done by the statement of it. An executor may bring its own, with the same bits:
+// a member ranges() that returns a type with these functions, derived from this one where it has nothing faster.
+struct plain_ranges {
+  template <class T>
+  float amax(matrix_view<T> in, index_t first, index_t last) const {
+    return amax_of_rows(in, first, last).ignoring_nan();
+  }
+  template <quantization_scheme S, class T, class FactorsAt, rounding_mode R>
+  void quantize(matrix_view<T> in, quantized_view<S> out, const FactorsAt& factors_at, axis along, const R& rounding,
+                index_t first, index_t last) const {
+    quantize_block_rows(in, out, factors_at, along, rounding, first, last);
+  }
+  template <class S, matrix_element T>
+  void dequantize(quantized_view<S> in, matrix_view<T> out, axis along, index_t first, index_t last) const {
+    dequantize_block_rows(in, out, along, first, last);
+  }
+  template <quantization_scheme S, class T, matrix_element U, rounding_mode R>
+  void fake_quantize(matrix_view<T> in, matrix_view<U> out, const tensor_factors& t, axis along, const R& rounding,
+                     index_t first, index_t last) const {
+    fake_quantize_block_rows<S>(in, out, t, along, rounding, first, last);
+  }
+  // Whether rounding R is worth an instantiation of its own.
+  template <quantization_scheme S, class T, rounding_mode R>
+  static constexpr bool has_kernel = false;
+};
+
+template <host_executor Executor>
+auto ranges_of(const Executor& executor) {
+  if constexpr (requires { executor.ranges(); }) {
+    return executor.ranges();
+  } else {
+    return plain_ranges{};
   }
 }
 
@@ -161,7 +230,7 @@ float amax(const Executor& executor, matrix_view<T> in) {
   detail::check_matrix("input", in);
   std::atomic<std::uint32_t> largest{0};  // magnitudes are ordered as their bits
   detail::run_ranges(executor, in.rows, in.cols, [&](index_t first, index_t last) {
-    const std::uint32_t m = fp32::bits(detail::amax_of_rows(in, first, last).ignoring_nan());
+    const std::uint32_t m = fp32::bits(detail::ranges_of(executor).amax(in, first, last));
     std::uint32_t seen = largest.load();
     while (seen < m && !largest.compare_exchange_weak(seen, m)) {
     }
@@ -196,6 +265,21 @@ matrix_view<T> tile_of(matrix_view<T> in, const quantized_view<S>& out, axis alo
   if (in.empty()) return in;  // no memory to point into
   return along == axis::row ? matrix_view<T>{in.data + r * in.pitch + k, rows, cols, in.pitch}
                             : matrix_view<T>{in.data + k * in.pitch + r, cols, rows, in.pitch};
+}
+
+}  // namespace detail
+
+namespace detail {
+
+// Calls f with the rounding as a type where it is to nearest or the ranges have a kernel for it, and as a
+// chosen_rounding otherwise: one instantiation for all modes that are nobody's hot path.
+template <class Ranges, quantization_scheme S, class T, class F>
+void with_rounding(const any_rounding& rounding, F&& f) {
+  if (const auto* nearest = std::get_if<nearest_even>(&rounding)) return f(*nearest);
+  if constexpr (Ranges::template has_kernel<S, T, stochastic_midpoint8>) {
+    if (const auto* drawn = std::get_if<stochastic_midpoint8>(&rounding)) return f(*drawn);
+  }
+  f(chosen_rounding(rounding));
 }
 
 }  // namespace detail
@@ -235,7 +319,7 @@ void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S
 
   detail::clear_scale_padding(out);
   detail::run_ranges(executor, out.block_rows(), S::block::rows * out.cols, [&](index_t first, index_t last) {
-    detail::quantize_block_rows<S>(in, out, factors_at, options.axis, rounding, first, last);
+    detail::ranges_of(executor).quantize(in, out, factors_at, options.axis, rounding, first, last);
   });
   if constexpr (S::has_tensor_scale) {
     for (index_t i = 0; i < tiles; ++i) {
@@ -248,7 +332,9 @@ void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S
 template <host_executor Executor, readable_element T, quantization_scheme S>
 void quantize_into(const Executor& executor, matrix_view<T> in, quantized_view<S> out,
                    const quantize_options& options = {}, std::span<std::byte> /*workspace*/ = {}) {
-  std::visit([&](auto rounding) { quantize_with(executor, in, out, rounding, options); }, options.rounding);
+  using ranges = decltype(detail::ranges_of(executor));
+  detail::with_rounding<ranges, S, T>(options.rounding,
+                                      [&](auto rounding) { quantize_with(executor, in, out, rounding, options); });
 }
 
 // How many bytes of workspace quantize_into wants.
@@ -265,8 +351,9 @@ void dequantize_into(const Executor& executor, quantized_view<S> in, matrix_view
   detail::check_matrix("output", out);
   detail::check_stored_shape(out, in, along);
   using scheme = typename quantized_view<S>::scheme_type;
-  detail::run_ranges(executor, in.block_rows(), scheme::block::rows * in.cols,
-                     [&](index_t first, index_t last) { detail::dequantize_block_rows(in, out, along, first, last); });
+  detail::run_ranges(executor, in.block_rows(), scheme::block::rows * in.cols, [&](index_t first, index_t last) {
+    detail::ranges_of(executor).dequantize(in, out, along, first, last);
+  });
 }
 
 // Quantize, then dequantize, without storing codes, under one tensor scale; `out` has the shape of `in` whatever the
@@ -286,14 +373,13 @@ void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view
   }
   const bool along_rows = options.axis == axis::row;
   const index_t block_rows = ceil_div(along_rows ? in.rows : in.cols, index_t{S::block::rows});
-  std::visit(
-      [&](auto rounding) {
-        detail::run_ranges(executor, block_rows, S::block::rows * (along_rows ? in.cols : in.rows),
-                           [&](index_t first, index_t last) {
-                             detail::fake_quantize_block_rows<S>(in, out, t, options.axis, rounding, first, last);
-                           });
-      },
-      options.rounding);
+  using ranges = decltype(detail::ranges_of(executor));
+  detail::with_rounding<ranges, S, T>(options.rounding, [&](auto rounding) {
+    detail::run_ranges(
+        executor, block_rows, S::block::rows * (along_rows ? in.cols : in.rows), [&](index_t first, index_t last) {
+          detail::ranges_of(executor).template fake_quantize<S>(in, out, t, options.axis, rounding, first, last);
+        });
+  });
 }
 
 }  // namespace microscale

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Rewrites the host's part of docs/performance.md from Google Benchmark's JSON.
+
+    report.py RESULTS_DIRECTORY PERFORMANCE_MD FIGURES_DIRECTORY
+
+Each RESULTS/NAME.json becomes the table between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`, and the figure
+FIGURES/NAME.svg. Markers that are missing are an error; results that are missing leave their table as it is. Ratios are
+to the first operation of the same size in the same file: the baseline of that program."""
+
+import datetime
+import json
+import pathlib
+import re
+import sys
+
+UNITS = {"gemm": "Gmul/s"}
+
+
+def machine():
+    names = [l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo", encoding="utf8") if l.startswith("model name")]
+    flags = next((l for l in open("/proc/cpuinfo", encoding="utf8") if l.startswith("flags")), "")
+    level = "AVX-512" if "avx512vbmi2" in flags else "AVX2" if " avx2 " in flags else "baseline"
+    return f"{names[0] if names else 'unknown processor'}, {len(names)} processors, {level}"
+
+
+def medians(path):
+    """(name, items per second, bytes per second) in the order of the run's names."""
+    rows = {}
+    for b in json.loads(path.read_text(encoding="utf8"))["benchmarks"]:
+        if b.get("aggregate_name") == "median" and "items_per_second" in b:
+            rows[b["run_name"]] = (b["items_per_second"], b.get("bytes_per_second"))
+    return rows
+
+
+def size_of(name):
+    return name.rsplit("/", 1)[-1]
+
+
+def baselines(rows):
+    first = {}
+    for name, (items, _) in rows.items():
+        first.setdefault(size_of(name), (name, items))
+    return first
+
+
+def table(rows, unit):
+    first = baselines(rows)
+    lines = [f"| operation | {unit} | GB/s | to the first of its size |", "|---|---|---|---|"]
+    for name, (items, size) in sorted(rows.items(), key=lambda row: size_of(row[0])):
+        gigabytes = "–" if size is None else f"{size / 1e9:.1f}"
+        lines.append(f"| `{name}` | {items / 1e9:.2f} | {gigabytes} | {items / first[size_of(name)][1]:.2f} |")
+    return "\n".join(lines)
+
+
+def figure(rows, unit):
+    """Horizontal bars, one for each name."""
+    bars = sorted(rows.items(), key=lambda row: size_of(row[0]))
+    top = max(items for items, _ in rows.values())
+    left, width, step = 330, 420, 20
+    height = step * len(bars) + 30
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 80}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="100%" height="100%" fill="white"/><text x="{left}" y="16" fill="#444">{unit}</text>',
+    ]
+    for i, (name, (items, _)) in enumerate(bars):
+        y = 24 + step * i
+        colour = "#2a6fbb" if "/host/" in name and not name.startswith("memcpy") else "#999999"
+        bar = max(1.0, width * items / top)
+        out.append(
+            f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{name}</text>'
+            f'<rect x="{left}" y="{y}" width="{bar:.1f}" height="{step - 5}" fill="{colour}"/>'
+            f'<text x="{left + bar + 5:.1f}" y="{y + 12}">{items / 1e9:.2f}</text>'
+        )
+    out.append("</svg>")
+    return "\n".join(out) + "\n"
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    results, document, figures = (pathlib.Path(a) for a in sys.argv[1:])
+    text = document.read_text(encoding="utf8")
+    found = sorted(results.glob("*.json"))
+    if not found:
+        sys.exit(f"no results in {results}")
+    for path in found:
+        name = path.stem
+        rows = medians(path)
+        if not rows:
+            sys.exit(f"{path}: no medians in it")
+        unit = next((u for operation, u in UNITS.items() if name.startswith(operation)), "Gelem/s")
+        begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
+        if begin not in text or end not in text:
+            sys.exit(f"{document}: no markers {begin} … {end}")
+        figures.mkdir(exist_ok=True)
+        (figures / f"{name}.svg").write_text(figure(rows, unit), encoding="utf8")
+        body = (
+            f"{begin}\n\n{table(rows, unit)}\n\n![{name}](figures/{name}.svg)\n\n"
+            f"{machine()}; {datetime.date.today().isoformat()}; `./bench/run`.\n\n{end}"
+        )
+        text = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: body, text, flags=re.S)
+    document.write_text(text, encoding="utf8")
+
+
+if __name__ == "__main__":
+    main()

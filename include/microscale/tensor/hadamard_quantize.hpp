@@ -1,0 +1,74 @@
+// The Hadamard transform and quantization in one pass, without a matrix in between.
+#pragma once
+
+#include <algorithm>
+
+#include "hadamard.hpp"
+#include "quantize.hpp"
+
+namespace microscale {
+
+namespace detail {
+
+template <int Size, quantization_scheme S, class T, rounding_mode R>
+void hadamard_quantize_one_block(matrix_view<T> in, const quantized_view<S>& out, const tensor_factors& t, axis along,
+                                 const hadamard_signs& signs, const R& rounding, index_t block_row, index_t block_col) {
+  using block = typename S::block;
+  float x[block::elements] = {};
+  const index_t row = block_row * block::rows, k = block_col * block::columns;
+  const block_extent extent = out.extent(block_row, block_col);
+  gather_block<S>(in, along, row, k, extent, x);
+  for (int i = 0; i < extent.rows; ++i) {
+    for (int j = 0; j < extent.columns; j += Size) {
+      float run[Size];
+      float* const from = x + i * block::columns + j;
+      std::copy_n(from, Size, run);
+      hadamard_run<Size>(run, signs);
+      std::copy_n(run, Size, from);
+    }
+  }
+  store_block(out, quantize_block_at<S>(x, t, rounding, row, k, out.cols, extent), block_row, block_col);
+}
+
+}  // namespace detail
+
+// What hadamard_into over runs of Size along options.axis, into FP32, and then quantize_with would give, in one pass.
+// Size divides the length of a block and the length along the axis. The reference (of the transformed data) has to be
+// given where the scheme has a tensor scale, there is one tensor scale, and the scheme does not reject.
+template <int Size, host_executor Executor, readable_element T, quantization_scheme S, rounding_mode R>
+void hadamard_quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S> out,
+                            const hadamard_signs& signs, R rounding, const quantize_options& options) {
+  static_assert(S::block::columns % Size == 0, "a block holds whole runs of the transform");
+  static_assert(S::policy != nonfinite::reject, "transform first, so that what is rejected has a position");
+  detail::check_matrix("input", in);
+  detail::check_quantized("output", out);
+  detail::check_stored_shape(in, out, options.axis);
+  detail::check_hadamard({.size = Size, .signs = signs, .axis = options.axis}, out.cols);
+  if (out.tile != tensor_tile{}) {
+    detail::fail("output", "one tensor scale", "tiles of " + detail::shape_text(out.tile.rows, out.tile.cols));
+  }
+  if (S::has_tensor_scale && options.reference == nullptr) detail::fail("reference", "the amax to use", "none");
+  const int target = detail::checked_target<S>(options.target);
+  tensor_factors t;
+  if constexpr (S::has_tensor_scale) {
+    t = detail::factors_in_default_environment<S>(detail::checked_reference<S>(*options.reference), target);
+  }
+  detail::clear_scale_padding(out);
+  const auto ranges = detail::ranges_of(executor);
+  detail::run_ranges(executor, out.block_rows(), S::block::rows * out.cols, [&](index_t first, index_t last) {
+    if constexpr (requires {
+                    ranges.template hadamard_quantize<Size>(in, out, t, options.axis, signs, rounding, first, last);
+                  }) {
+      ranges.template hadamard_quantize<Size>(in, out, t, options.axis, signs, rounding, first, last);
+    } else {
+      for (index_t br = first; br < last; ++br) {
+        for (index_t bc = 0; bc < out.block_cols(); ++bc) {
+          detail::hadamard_quantize_one_block<Size>(in, out, t, options.axis, signs, rounding, br, bc);
+        }
+      }
+    }
+  });
+  if constexpr (S::has_tensor_scale) *out.datum = S::stored(t);
+}
+
+}  // namespace microscale
