@@ -24,7 +24,7 @@ struct size {
   const char* name;
   ms::index_t rows, cols;
 };
-inline constexpr size sizes[] = {{"l2", 12, 4096}, {"dram", 8192, 4096}};
+inline constexpr size sizes[] = {{"l2", 192, 256}, {"dram", 8192, 4096}};
 
 // Sums of four draws: enough like a normal distribution for branches and scales.
 inline const float* input() {

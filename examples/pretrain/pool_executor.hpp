@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <microscale/tensor/executor.hpp>
+#include <microscale/host/executor.hpp>
 
 #include "parallel.hpp"
 
@@ -11,6 +11,9 @@ namespace pretrain {
 // An executor of one's own: what microscale::host_executor asks for.
 struct pool_executor {
   thread_pool* pool;
+
+  // Each range as the library's own executor does it, with vector instructions.
+  auto ranges() const { return microscale::host{}.ranges(); }
 
   template <class F>
   void for_ranges(index_t count, index_t cost, F&& f) const {

@@ -65,7 +65,7 @@ namespace detail {
 template <class Lanes>
 [[gnu::always_inline]] inline void hide(Lanes& x) noexcept {
 #if !defined(__clang__) && defined(__x86_64__)
-  asm("" : "+x"(x.v));
+  asm("" : "+v"(x.v));
 #elif !defined(__clang__) && defined(__aarch64__)
   asm("" : "+w"(x.v));
 #else
@@ -113,13 +113,13 @@ template <int W>
   r.v = a.v / b.v;
 #elif defined(__x86_64__)
   if constexpr (W > 4) {
-    asm("{vdivps %2, %1, %0|vdivps %0, %1, %2}" : "=x"(r.v) : "x"(a.v), "x"(b.v));
+    asm("{vdivps %2, %1, %0|vdivps %0, %1, %2}" : "=v"(r.v) : "v"(a.v), "v"(b.v));
   } else {
 #if defined(__AVX__)
-    asm("{vdivps %2, %1, %0|vdivps %0, %1, %2}" : "=x"(r.v) : "x"(a.v), "x"(b.v));
+    asm("{vdivps %2, %1, %0|vdivps %0, %1, %2}" : "=v"(r.v) : "v"(a.v), "v"(b.v));
 #else
     r.v = a.v;
-    asm("{divps %1, %0|divps %0, %1}" : "+x"(r.v) : "x"(b.v));
+    asm("{divps %1, %0|divps %0, %1}" : "+v"(r.v) : "v"(b.v));
 #endif
   }
 #elif defined(__aarch64__)
@@ -223,6 +223,12 @@ template <int W>
   return words<W>::all(static_cast<std::int32_t>(x));
 }
 
+// The smaller (larger) of numbers that are not negative and not NaN, by their bits.
+template <int W>
+[[gnu::always_inline]] inline floats<W> smaller_of(const floats<W>& a, float b) noexcept {
+  return as<float>(smaller_of(as<std::int32_t>(a), all<W>(fp32::bits(b))));
+}
+
 // The low halves of 64-bit lanes multiplied to 64 bits.
 template <int W>
 [[gnu::always_inline]] inline lanes<std::uint64_t, W> wide_product(const lanes<std::uint64_t, W>& a,
@@ -232,15 +238,36 @@ template <int W>
 #if !defined(__AVX__)
   if constexpr (W == 2) {
     r.v = a.v;
-    asm("{pmuludq %1, %0|pmuludq %0, %1}" : "+x"(r.v) : "x"(b.v));
+    asm("{pmuludq %1, %0|pmuludq %0, %1}" : "+v"(r.v) : "v"(b.v));
     return r;
   }
 #endif
-  asm("{vpmuludq %2, %1, %0|vpmuludq %0, %1, %2}" : "=x"(r.v) : "x"(a.v), "x"(b.v));
+  asm("{vpmuludq %2, %1, %0|vpmuludq %0, %1, %2}" : "=v"(r.v) : "v"(a.v), "v"(b.v));
 #else
   r.v = (a.v & 0xFFFFFFFFu) * (b.v & 0xFFFFFFFFu);
 #endif
   return r;
+}
+
+// floored_zero + floor(a * power) + offset for a >= 0, a power of two and an integer, up to 2^22 above floored_zero;
+// what is larger stays larger.
+inline constexpr std::int32_t floored_zero = 0x4B000000;  // the bits of 2^23
+template <class InstructionSet, int W>
+[[gnu::always_inline]] inline words<W> floored(const floats<W>& a, float power, std::int32_t offset) noexcept {
+#if !defined(__clang__) && defined(__x86_64__)
+  if constexpr (InstructionSet::avx512) {  // one instruction, which says how it rounds
+    const floats<W> by = floats<W>::all(power), start = floats<W>::all(0x1p23f + static_cast<float>(offset));
+    floats<W> r = a;
+    asm("{vfmadd213ps %{rd-sae%}, %2, %1, %0|vfmadd213ps %0, %1, %2, %{rd-sae%}}"
+        : "+v"(r.v)
+        : "v"(by.v), "v"(start.v));
+    return as<std::int32_t>(r);
+  }
+#endif
+  words<W> r;
+  const floats<W> product = mul(smaller_of(a, 0x1p22f / power), floats<W>::all(power));
+  r.v = __builtin_convertvector(product.v, typename words<W>::vector);
+  return r + words<W>::all(floored_zero + offset);
 }
 
 // `x` moved up by `count` bits, the top `count` bits of `from` below it.
@@ -253,17 +280,11 @@ template <class InstructionSet, int Count, int W>
 #if !defined(__clang__) && defined(__x86_64__)
   if constexpr (InstructionSet::avx512) {
     words<W> r;
-    asm("{vpshldd %3, %2, %1, %0|vpshldd %0, %1, %2, %3}" : "=x"(r.v) : "x"(x.v), "x"(from.v), "i"(Count));
+    asm("{vpshldd %3, %2, %1, %0|vpshldd %0, %1, %2, %3}" : "=v"(r.v) : "v"(x.v), "v"(from.v), "i"(Count));
     return r;
   }
 #endif
   return pushed(x, from, Count);
-}
-
-// The smaller (larger) of numbers that are not negative and not NaN, by their bits.
-template <int W>
-[[gnu::always_inline]] inline floats<W> smaller_of(const floats<W>& a, float b) noexcept {
-  return as<float>(smaller_of(as<std::int32_t>(a), all<W>(fp32::bits(b))));
 }
 
 // Whether any lane has any bit set.

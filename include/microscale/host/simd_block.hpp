@@ -108,12 +108,11 @@ template <class L, class R, element_format E, int W>
     constexpr int shift = R::random_bits + (midpoint ? 1 : 0);
     const words<W> raised = midpoint ? (draws << 1) | all<W>(1) : draws;
     if constexpr (std::is_same_v<E, e2m1>) {
-      const floats<W> kept = smaller_of(y, 8.0f);
-      words<W> first;
-      first.v =
-          __builtin_convertvector(scaled_sum(kept, static_cast<float>(2 << shift), 0.0f).v, typename words<W>::vector);
-      const words<W> second = (first >> 1) + all<W>(2u << shift), third = (first >> 2) + all<W>(4u << shift);
-      const words<W> units = smaller_of(smaller_of(first, second), smaller_of(third, all<W>(7u << shift)));
+      const words<W> first = floored<L>(y, static_cast<float>(2 << shift), 0);
+      const words<W> second = floored<L>(y, static_cast<float>(1 << shift), 2 << shift);
+      const words<W> third = floored<L>(y, static_cast<float>(1 << (shift - 1)), 4 << shift);
+      const words<W> units =
+          smaller_of(smaller_of(first, second), smaller_of(third, words<W>::all(floored_zero + (7 << shift))));
       return (units + raised) >> shift;
     } else {
       const floats<W> kept = smaller_of(y, E::largest());

@@ -103,6 +103,17 @@ template <int W, int N>
   return amax;
 }
 
+// Asks for what is a page ahead of W blocks that lie in a row: the processor's own prefetching stops at pages.
+template <int W, class S, class T>
+[[gnu::always_inline]] inline void prefetch(const quantize_run<S, T>& run, index_t first) noexcept {
+  if (run.element_step != 1) return;
+  constexpr int line = 64, page = 4096;
+  const char* const from = reinterpret_cast<const char*>(run.x + first * run.block_step);
+  for (int at = 0; at < W * S::block::columns * static_cast<int>(sizeof(T)); at += line) {
+    __builtin_prefetch(from + page + at);
+  }
+}
+
 // The transform of hadamard.hpp of runs of Size elements, none for 1; `flips` holds the sign bit where an element is
 // negated. False, and nothing done, for a number from 2^(127 - log2 Size) on: sums might overflow.
 template <int Size, int W, int N>
@@ -306,6 +317,7 @@ template <class L, class S, class T, class R, int Hadamard>
   for (index_t first = 0; first < count; first += W) {
     floats<W> x[N];
     load_blocks(run, first, x);
+    prefetch<W>(run, first);
     if (!hadamard_blocks<Hadamard>(x, run.flips)) return first;
     floats<W> divisor;
     words<W> codes = all<W>(0);
@@ -471,6 +483,7 @@ template <class L, class S, class T, class U, class R>
   for (index_t first = 0; first < count; first += W) {
     floats<W> x[N];
     load_blocks(run.blocks, first, x);
+    prefetch<W>(run.blocks, first);
     const words<W> amax = amax_of_blocks(x);
     if (any(greater(amax, all<W>(fp32::infinity_bits - 1u)))) return first;
     const scale_lanes<W> scale = rule::template scale<S>(as<float>(amax), t);
@@ -532,6 +545,33 @@ template <class L, class T>
   return static_cast<std::uint32_t>(largest);
 }
 
+// The largest magnitude's bits of each of `count` rectangles of memory, `rows` x Columns, block_step apart.
+template <class T>
+struct rectangles {
+  const T* x = nullptr;
+  index_t pitch = 0;
+  index_t block_step = 0;
+  int rows = 0;
+  std::uint32_t* largest = nullptr;
+};
+
+template <class L, int Columns, class T>
+[[gnu::always_inline]] inline void largest_of_rectangles(const rectangles<T>& in, index_t count) noexcept {
+  constexpr int W = L::width;
+  for (index_t i = 0; i < count; ++i) {
+    words<W> seen = all<W>(0);
+    for (int r = 0; r < in.rows; ++r) {
+      const T* const row = in.x + i * in.block_step + r * in.pitch;
+#pragma GCC unroll 8
+      for (int c = 0; c < Columns; c += W) seen = larger_of(seen, magnitude(load_floats<W>(row + c)));
+    }
+    std::int32_t each[W], largest = 0;
+    seen.store(each);
+    for (const std::int32_t m : each) largest = larger(largest, m);
+    in.largest[i] = static_cast<std::uint32_t>(largest);
+  }
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // The instruction sets.
 
@@ -576,6 +616,15 @@ struct amax_kernel {
   template <class L, class T>
   [[gnu::always_inline]] static std::uint32_t run(T* const& x, const index_t& count) noexcept {
     return largest_magnitude<L>(x, count);
+  }
+};
+
+template <int Columns>
+struct rectangle_amax_kernel {
+  template <class L, class T>
+  [[gnu::always_inline]] static index_t run(const rectangles<T>& in, const index_t& count) noexcept {
+    largest_of_rectangles<L, Columns>(in, count);
+    return count;
   }
 };
 

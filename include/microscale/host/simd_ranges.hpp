@@ -298,6 +298,7 @@ class square_range {
 
   void block_rows(index_t first, index_t last) {
     divisors_.resize(static_cast<std::size_t>(out_.block_cols()));
+    largest_.resize(divisors_.size());
     quantize_work<S, T, R> work(in_, out_, along_, factors_, rounding_, level_, divisors_.data());
     block_walk<S, T, quantize_work<S, T, R>> walk(in_, along_, simd::lanes_of(level_), work);
     for (index_t br = first; br < last; ++br) {
@@ -314,18 +315,33 @@ class square_range {
  private:
   static constexpr int size = S::block::columns;
 
+  // The bits of each block's largest magnitude.
+  void find_largest(index_t br) {
+    const bool row_wise = along_ == axis::row;
+    const index_t whole = out_.cols / size, block_step = row_wise ? size : size * in_.pitch;
+    const T* const x = in_.data + (row_wise ? br * size * in_.pitch : br * size);
+    const int height = out_.extent(br, 0).rows;  // of the stored row of blocks
+    index_t done = 0;
+    if (row_wise || height == size) {
+      const simd::rectangles<T> all{x, in_.pitch, block_step, row_wise ? height : size, largest_.data()};
+      done = simd::run_kernel<simd::rectangle_amax_kernel<size>>(level_, all, whole);
+    }
+    for (index_t bc = done; bc < out_.block_cols(); ++bc) {
+      const int width = out_.extent(br, bc).columns;
+      const int rows = row_wise ? height : width, columns = row_wise ? width : height;
+      running_amax amax;
+      for (int i = 0; i < rows; ++i) {
+        for (int j = 0; j < columns; ++j) amax.see(to_float(x[bc * block_step + i * in_.pitch + j]));
+      }
+      largest_[static_cast<std::size_t>(bc)] = fp32::bits(amax.with_nan());
+    }
+  }
+
   // The scales of a row of blocks, and what their elements are divided by; not where a block has a NaN or an infinity.
   bool write_scales(index_t br) {
+    find_largest(br);
     for (index_t bc = 0; bc < out_.block_cols(); ++bc) {
-      const block_extent extent = out_.extent(br, bc);
-      const bool row_wise = along_ == axis::row;
-      const T* const x = in_.data + (row_wise ? br * size * in_.pitch + bc * size : bc * size * in_.pitch + br * size);
-      const int rows = row_wise ? extent.rows : extent.columns, columns = row_wise ? extent.columns : extent.rows;
-      std::uint32_t largest = 0;
-      for (int i = 0; i < rows; ++i) {
-        for (int j = 0; j < columns; ++j)
-          largest = larger(largest, fp32::magnitude_bits(to_float(x[i * in_.pitch + j])));
-      }
+      const std::uint32_t largest = largest_[static_cast<std::size_t>(bc)];
       if (largest >= fp32::infinity_bits) return false;
       running_amax amax;
       amax.see(fp32::from_bits(largest));
@@ -348,6 +364,7 @@ class square_range {
   R rounding_;
   simd_level level_;
   std::vector<float> divisors_;
+  std::vector<std::uint32_t> largest_;
 };
 
 // Operations that write values where their input was, or in another matrix of its shape. `Operation` has
