@@ -74,15 +74,22 @@ struct operand {
   device_array<ms::value<ms::bf16>> decoded;
   device_array<std::uint8_t> codes;
   device_array<typename S::scale::storage> scales;
+  device_array<float> tensor_scale;  // what is stored, and the reference
   ms::quantized_view<const S> view;
 
   operand(index_t rows, index_t cols, unsigned seed, int binades = 1)
-      : decoded(rows * cols), codes(ms::size_of<S>(rows, cols).code_bytes), scales(ms::size_of<S>(rows, cols).scales) {
+      : decoded(rows * cols),
+        codes(ms::size_of<S>(rows, cols).code_bytes),
+        scales(ms::size_of<S>(rows, cols).scales),
+        tensor_scale(2) {
     const auto size = ms::size_of<S>(rows, cols);
-    const ms::quantized_view<S> q{codes.data(), scales.data(), nullptr, rows, cols, size.code_pitch, size.scale_pitch};
+    const ms::quantized_view<S> q{codes.data(), scales.data(),   tensor_scale.data(), rows,
+                                  cols,         size.code_pitch, size.scale_pitch};
+    const float reference = 6.0f;
+    check(cudaMemcpy(tensor_scale.data() + 1, &reference, sizeof reference, cudaMemcpyHostToDevice));
     fill(decoded.data(), rows * cols, seed, binades);
     ms::quantize_with(ms::cuda{}, ms::matrix(const_cast<const ms::value<ms::bf16>*>(decoded.data()), rows, cols), q,
-                      ms::nearest_even{});
+                      ms::nearest_even{}, {.reference = S::has_tensor_scale ? tensor_scale.data() + 1 : nullptr});
     ms::dequantize_into(ms::cuda{}, q, ms::matrix(decoded.data(), rows, cols));
     check(cudaDeviceSynchronize());
     view = q;
@@ -212,6 +219,14 @@ void large(table& out, const blas& b, const char* what, index_t m, index_t n, in
     ms::gemm_into<ms::vendor>(ms::cuda_blas{.handle = b.handle(), .executor = {.stream = s}}, x.view, w.view, y, {},
                               std::span<std::byte>(memory.data(), vendor_bytes));
   });
+  all.emplace_back("decode alone", 1, [&](cudaStream_t s, int) {
+    auto* const left = reinterpret_cast<ms::value<ms::bf16>*>(memory.data());
+    ms::detail::device::decode_operands(ms::cuda{.stream = s}, x.view, left, w.view, left + m * k, k, nullptr);
+  });
+  all.emplace_back("f32_blocks", 1, [&](cudaStream_t s, int) {
+    ms::gemm_into<ms::f32_blocks>(ms::cuda{.stream = s}, x.view, w.view, y, {},
+                                  std::span<std::byte>(memory.data(), k64_bytes));
+  });
   all.emplace_back("blackwell_k64", 1, [&](cudaStream_t s, int) {
     ms::gemm_into<ms::blackwell_k64>(ms::cuda{.stream = s}, x.view, w.view, y, {},
                                      std::span<std::byte>(memory.data(), k64_bytes));
@@ -265,16 +280,17 @@ int main(int argc, char** argv) {
   const blas b;
   if (which != "skinny") {
     for (const index_t s : {4096, 8192}) large<ms::ue5m3_single>(out, b, "UE5M3", s, s, s);
-    for (const index_t s : {4096, 8192}) large<ms::ue5m3_single>(out, b, "UE5M3, 14 binades", s, s, s, 14);
+    for (const index_t s : {4096, 8192}) large<ms::ue5m3_single>(out, b, "UE5M3 over 14 binades", s, s, s, 14);
     for (const index_t m : {128, 1024, 8192}) large<ms::ue5m3_single>(out, b, "UE5M3", m, 16384, 4096);
     large<ms::mxfp4>(out, b, "MXFP4", 8192, 8192, 8192);
+    large<ms::nvfp4>(out, b, "NVFP4", 8192, 8192, 8192);
   }
   if (which != "large") {
-    skinny<ms::nvfp4_single>(out, b, "NVFP4", 16384, 16384, {1, 4, 8, 16});
-    skinny<ms::nvfp4_single>(out, b, "NVFP4", 8192, 8192, {1, 4, 8, 16});
-    skinny<ms::nvfp4_single>(out, b, "NVFP4", 4096, 4096, {1, 4, 8, 16});
-    skinny<ms::nvfp4_single>(out, b, "NVFP4", 16384, 4096, {1, 8});
-    skinny<ms::nvfp4_single>(out, b, "NVFP4", 4096, 16384, {1, 8});
+    skinny<ms::nvfp4>(out, b, "NVFP4", 16384, 16384, {1, 4, 8, 16});
+    skinny<ms::nvfp4>(out, b, "NVFP4", 8192, 8192, {1, 4, 8, 16});
+    skinny<ms::nvfp4>(out, b, "NVFP4", 4096, 4096, {1, 4, 8, 16});
+    skinny<ms::nvfp4>(out, b, "NVFP4", 16384, 4096, {1, 8});
+    skinny<ms::nvfp4>(out, b, "NVFP4", 4096, 16384, {1, 8});
     skinny<ms::ue5m3_single>(out, b, "UE5M3", 16384, 16384, {1, 4, 8});
     skinny<ms::mxfp4>(out, b, "MXFP4", 16384, 16384, {1, 4, 8});
   }

@@ -195,7 +195,7 @@ __device__ inline void measure(const std::uint32_t (&codes)[2], const k64_scale&
 template <quantization_scheme S>
 __global__ void __launch_bounds__(256)
     k64_prepare_kernel(const quantized_view<const S> q, const bool aligned, const row_groups rows, const index_t tiles,
-                       const k64_operand out) {
+                       const e2m1_places places, const k64_operand out) {
   __shared__ int reduced[8][7];
   __shared__ k64_scale scales[256];
   scales[threadIdx.x] = k64_scale_of<S>(static_cast<typename S::scale::storage>(threadIdx.x));
@@ -227,7 +227,8 @@ __global__ void __launch_bounds__(256)
       std::uint8_t* const to = out.tiles + at * k64_tile_bytes + r * k64_row_bytes;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        *reinterpret_cast<uint4*>(to + (((2 * run + half) ^ (r % 8)) * 16)) = decode_eight(codes[half], scale.pair);
+        *reinterpret_cast<uint4*>(to + (((2 * run + half) ^ (r % 8)) * 16)) =
+            decode_eight(codes[half], scale.pair, places);
       }
       int norm, unit;
       measure(codes, scale, norm, unit);
@@ -523,28 +524,6 @@ __device__ inline void k64_set_share(k64_share& w, int warp) {
   w.row = warp * 16;
   w.col = 0;
 }
-// Half of a warpgroup's columns: the sums of runs 0 and 1, and of runs 2 and 3.
-struct k64_half {
-  float first[32];
-  float second[32];
-
-  // Starts the products of one group of one half.
-  __device__ void start(std::uint64_t a, std::uint64_t b) {
-    warpgroup_arrive();
-    multiply_warpgroup(first, a, b, 0);
-    multiply_warpgroup(first, a + 2, b + 2, 1);
-    multiply_warpgroup(second, a + 4, b + 4, 0);
-    multiply_warpgroup(second, a + 6, b + 6, 1);
-    warpgroup_commit();
-  }
-  template <class How>
-  __device__ void finish(float* total) {
-    hold(first);
-    hold(second);
-#pragma unroll
-    for (int i = 0; i < 32; ++i) total[i] = How::add(total[i], {0.0f, first[i], 0.0f, second[i]});
-  }
-};
 #else
 using k64_share = k64_warp<2, 8>;
 __device__ inline void k64_set_share(k64_share& w, int warp) {
@@ -583,40 +562,37 @@ struct k64_walk {
   }
 };
 
-// Adds groups whose runs chain, from the walk's place to the first that does not satisfy `more`.
-template <class How, class More>
-__device__ void k64_add_chain(k64_share& w, k64_walk& walk, const More& more) {
+// Adds a group whose runs chain.
+template <class How>
+__device__ void k64_add_chain(k64_share& w, k64_walk& walk) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // While one half is added, the tensor core is at work on the other.
-  const std::uint32_t a_rows = static_cast<std::uint32_t>(w.row / 64 * 64 * k64_row_bytes);
-  constexpr std::uint32_t b_rows = 64 * k64_row_bytes;
-  k64_half left, right;
-  const auto start = [&](k64_half& half, int stage, std::uint32_t b) {
-    half.start(matrix_descriptor(walk.stages.a(stage) + a_rows), matrix_descriptor(walk.stages.b(stage) + b));
-  };
-  start(left, walk.place.stage, 0);
-  start(right, walk.place.stage, b_rows);
-  int stage = walk.next();
-#pragma unroll 1
-  while (walk.left > 0 && more(walk.mode)) {
-    warpgroup_wait<1>();
-    left.template finish<How>(w.total);
-    start(left, walk.place.stage, 0);
-    warpgroup_wait<1>();
-    walk.release(stage);
-    right.template finish<How>(w.total + 32);
-    start(right, walk.place.stage, b_rows);
-    stage = walk.next();
-  }
+  // The two warpgroups take turns at the tensor core, so that one adds while the other multiplies. Barriers 1 and 2;
+  // both warpgroups see the same groups, so each waits as often as the other gives way.
+  const int warpgroup = w.row / 64;
+  const std::uint64_t a =
+      matrix_descriptor(walk.stages.a(walk.place.stage) + static_cast<std::uint32_t>(warpgroup * 64 * k64_row_bytes));
+  const std::uint64_t b = matrix_descriptor(walk.stages.b(walk.place.stage));
+  float first[64], second[64];
+  wait_turn(1 + warpgroup);
+  warpgroup_arrive();
+  multiply_warpgroup(first, a, b, 0);
+  multiply_warpgroup(first, a + 2, b + 2, 1);
+  warpgroup_commit();
+  multiply_warpgroup(second, a + 4, b + 4, 0);
+  multiply_warpgroup(second, a + 6, b + 6, 1);
+  warpgroup_commit();
+  warpgroup_wait<1>();
+  give_turn(2 - warpgroup);
+  const int stage = walk.next();
   warpgroup_wait<0>();
   walk.release(stage);
-  left.template finish<How>(w.total);
-  right.template finish<How>(w.total + 32);
+  hold(first);
+  hold(second);
+#pragma unroll
+  for (int i = 0; i < 64; ++i) w.total[i] = How::add(w.total[i], {0.0f, first[i], 0.0f, second[i]});
 #else
-  while (walk.left > 0 && more(walk.mode)) {
-    w.template add_group<How>(walk.stages.a(walk.place.stage), walk.stages.b(walk.place.stage));
-    walk.release(walk.next());
-  }
+  w.template add_group<How>(walk.stages.a(walk.place.stage), walk.stages.b(walk.place.stage));
+  walk.release(walk.next());
 #endif
 }
 template <class How>
@@ -636,12 +612,12 @@ __device__ bool k64_add_all(k64_share& w, const k64_call& call, k64_walk& walk) 
       walk.release(walk.next());
     } else if constexpr (std::is_same_v<P, f32_blocks>) {
       if (call.blocks_of_32) {
-        k64_add_chain<add_blocks_of_32>(w, walk, [](k64_mode m) { return m != k64_mode::none; });
+        k64_add_chain<add_blocks_of_32>(w, walk);
       } else {
         k64_add_one<add_blocks_of_16>(w, walk);
       }
     } else if (walk.mode == k64_mode::chained) {
-      k64_add_chain<add_chained_runs>(w, walk, [](k64_mode m) { return m == k64_mode::chained; });
+      k64_add_chain<add_chained_runs>(w, walk);
     } else if (walk.mode == k64_mode::binary64) {
       k64_add_one<add_in_binary64>(w, walk);
     } else {
@@ -656,6 +632,9 @@ __device__ void k64_consume(const k64_call& call, const k64_stages& stages, inde
   k64_share share;
   k64_set_share(share, static_cast<int>(threadIdx.x) / 32 - k64_producers / 32);
   k64_walk walk{stages, {}, 0, k64_mode::none};
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if (share.row >= 64) give_turn(1);  // the first turn is the first warpgroup's
+#endif
 #pragma unroll 1
   for (index_t t = blockIdx.x; t < call.tile_rows * tile_cols; t += gridDim.x) {
     const k64_output at(t, call.tile_rows, tile_cols);
@@ -777,7 +756,7 @@ void k64_prepare(const cuda& executor, const quantized_view<const S>& q, const r
   with_threads.launch.threads = 256;
   // A few thread blocks for each multiprocessor, since each begins with a table of all scales.
   const index_t blocks = smaller(tiles, index_t{8} * device_attribute(cudaDevAttrMultiProcessorCount));
-  launch(with_threads, "GEMM", &k64_prepare_kernel<S>, blocks, q, aligned, rows, tiles, out);
+  launch(with_threads, "GEMM", &k64_prepare_kernel<S>, blocks, q, aligned, rows, tiles, e2m1_places{}, out);
 }
 
 template <class P>

@@ -283,6 +283,7 @@ struct skinny_call {
   float alpha;
   int strips;
   int rows;  // of x at a time
+  e2m1_places places;
 };
 
 MICROSCALE_HD constexpr int skinny_stage_bytes(int strips, int rows) noexcept {
@@ -324,10 +325,10 @@ __device__ inline void load_activations(const skinny_call& call, std::uint8_t* s
 // Two tiles of 16 weights along k from eight codes of each of two rows.
 template <class Scale>
 __device__ void decode_fragments(std::uint32_t low_row, std::uint32_t high_row, std::uint32_t low_scale,
-                                 std::uint32_t high_scale, std::uint32_t (&a)[2][4]) {
+                                 std::uint32_t high_scale, const e2m1_places& places, std::uint32_t (&a)[2][4]) {
   std::uint32_t low[4], high[4];
-  spread_e2m1(low_row, low);
-  spread_e2m1(high_row, high);
+  spread_e2m1(low_row, places, low);
+  spread_e2m1(high_row, places, high);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if constexpr (!skinny_scale<Scale>::folds) {
@@ -339,11 +340,23 @@ __device__ void decode_fragments(std::uint32_t low_row, std::uint32_t high_row, 
   }
 }
 
+// Where a lane finds its eights of x in a step's rows in shared memory: bytes, for the four eights of a part, in row
+// l / 4. Parts lie 256 bytes apart, tiles of eight rows 8 rows.
+struct skinny_offsets {
+  int of_eight[4];
+
+  __device__ explicit skinny_offsets(int lane) {
+    const int r = lane / 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of_eight[i] = (r * (skinny_depth / 8) + skinny_piece_of(r, lane % 4 * 4 + i)) * 16;
+  }
+};
+
 // Adds a part of a piece: sums[tile of eight rows of x][which of two chains].
 template <class Weights, class S, int Tiles>
 __device__ void add_part(const skinny_piece<S>& p, const skinny_scales<S>& codes_of_scales, int part,
-                         const std::uint8_t* x, const std::uint32_t* multipliers, int rows,
-                         float (&sums)[Tiles][2][4]) {
+                         const std::uint8_t* x, const skinny_offsets& offsets, const std::uint32_t* multipliers,
+                         int rows, const e2m1_places& places, float (&sums)[Tiles][2][4]) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   std::uint32_t scales[2][2];
 #pragma unroll
@@ -359,14 +372,12 @@ __device__ void add_part(const skinny_piece<S>& p, const skinny_scales<S>& codes
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     std::uint32_t a[2][4];
-    decode_fragments<typename S::scale>(low_words[i], high_words[i], scales[0][i / 2], scales[1][i / 2], a);
+    decode_fragments<typename S::scale>(low_words[i], high_words[i], scales[0][i / 2], scales[1][i / 2], places, a);
 #pragma unroll
     for (int t = 0; t < Tiles; ++t) {
-      const int r = t * 8 + lane / 4;
       uint4 b = make_uint4(0, 0, 0, 0);
-      if (r < rows) {
-        const int u = part * 16 + lane % 4 * 4 + i;
-        b = *reinterpret_cast<const uint4*>(x + (r * (skinny_depth / 8) + skinny_piece_of(r, u)) * 16);
+      if (t * 8 + lane / 4 < rows) {
+        b = *reinterpret_cast<const uint4*>(x + offsets.of_eight[i] + part * 256 + t * 8 * skinny_depth * 2);
       }
       if constexpr (!Weights::repacked) {
         b = make_uint4(select_bytes(b.x, b.z, 0x5410), select_bytes(b.x, b.z, 0x7632), select_bytes(b.y, b.w, 0x5410),
@@ -403,6 +414,7 @@ __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, 
   const index_t steps = ceil_div(call.k, index_t{skinny_depth}), rounds = ceil_div(steps, index_t{shares});
   const auto step_of = [&](index_t round) { return round * shares + share; };
   const auto exists = [&](index_t round) { return group_strip < strips && step_of(round) < steps; };
+  const skinny_offsets offsets(lane);
   float sums[Tiles][2][4] = {};
   skinny_piece<S> piece = {};
   skinny_scales<S> scales = {}, next_scales = {};
@@ -427,7 +439,8 @@ __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, 
       const std::uint8_t* const x = shared + round % 2 * stage_bytes + share * call.rows * skinny_depth * 2;
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
-        add_part<Weights>(piece, scales, part, x, multipliers, static_cast<int>(last - first), sums);
+        add_part<Weights>(piece, scales, part, x, offsets, multipliers, static_cast<int>(last - first), call.places,
+                          sums);
         // The next step's codes take the place of those just used.
         if (next) weights.load_codes(at, part, piece);
       }

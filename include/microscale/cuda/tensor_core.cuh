@@ -53,22 +53,29 @@ __device__ inline std::uint32_t multiply_bf16x2(std::uint32_t a, std::uint32_t b
 }
 MICROSCALE_HD constexpr std::uint32_t twice(std::uint16_t half) noexcept { return half * 0x10001u; }
 
+// What spread_e2m1 multiplies by. Kernels get it as an argument: multiplications by constants would become shifts and
+// additions on a slower pipe.
+struct e2m1_places {
+  std::uint32_t even = (1u << 12) + (1u << 6);
+  std::uint32_t odd = (1u << 8) + (1u << 2);
+};
+
 // Eight E2M1 codes (element i in bits 4i ... 4i + 3) as pairs (i, i + 4) of BF16 numbers value * 2^-126. The exponent
 // and mantissa bits of E2M1 are those of a BF16 number with so much smaller a bias, subnormals included. A
 // multiplication moves them and the sign to their places, where nothing else arrives.
-__device__ inline void spread_e2m1(std::uint32_t codes, std::uint32_t (&pairs)[4]) {
-  constexpr std::uint32_t places = 0x81C081C0u;
+__device__ inline void spread_e2m1(std::uint32_t codes, const e2m1_places& places, std::uint32_t (&pairs)[4]) {
+  constexpr std::uint32_t kept = 0x81C081C0u;
   const std::uint32_t upper = codes >> 8;
-  pairs[0] = (codes & 0x000F000Fu) * ((1u << 12) + (1u << 6)) & places;
-  pairs[1] = (codes & 0x00F000F0u) * ((1u << 8) + (1u << 2)) & places;
-  pairs[2] = (upper & 0x000F000Fu) * ((1u << 12) + (1u << 6)) & places;
-  pairs[3] = (upper & 0x00F000F0u) * ((1u << 8) + (1u << 2)) & places;
+  pairs[0] = (codes & 0x000F000Fu) * places.even & kept;
+  pairs[1] = (codes & 0x00F000F0u) * places.odd & kept;
+  pairs[2] = (upper & 0x000F000Fu) * places.even & kept;
+  pairs[3] = (upper & 0x00F000F0u) * places.odd & kept;
 }
 
 // Eight E2M1 codes times a scale (the same BF16 number twice), as BF16 in order: element i in half i % 2 of word i / 2.
-__device__ inline uint4 decode_eight(std::uint32_t codes, std::uint32_t scale) {
+__device__ inline uint4 decode_eight(std::uint32_t codes, std::uint32_t scale, const e2m1_places& places) {
   std::uint32_t pairs[4];
-  spread_e2m1(codes, pairs);
+  spread_e2m1(codes, places, pairs);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     pairs[i] = multiply_bf16x2(multiply_bf16x2(pairs[i], twice(0x7E80)), scale);  // by 2^126 first
@@ -150,18 +157,24 @@ __device__ inline std::uint64_t matrix_descriptor(std::uint32_t address) {
   return std::uint64_t{(address & 0x3FFFFu) >> 4} | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 |
          std::uint64_t{1} << 62;
 }
-// d = a b^T (+ d if `add`), 64 x 64 x 16, of four warps together; warp w has rows 16 w ... 16 w + 15, as 8 tiles of
+// d = a b^T (+ d if `add`), 64 x 128 x 16, of four warps together; warp w has rows 16 w ... 16 w + 15, as 16 tiles of
 // mma.m16n8's layout.
-__device__ inline void multiply_warpgroup(float (&d)[32], std::uint64_t a, std::uint64_t b, int add) {
+__device__ inline void multiply_warpgroup(float (&d)[64], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
-      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, p, 1, 1, 0, 0; }"
+      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+      "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+      "%59, %60, %61, %62, %63"
+      "}, %64, %65, p, 1, 1, 0, 0; }"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
+        "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
+        "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+        "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
       : "l"(a), "l"(b), "r"(add));
 }
 __device__ inline void warpgroup_arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -171,10 +184,13 @@ __device__ void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 // Keeps a use of the accumulators behind the wait.
-__device__ inline void hold(float (&d)[32]) {
+__device__ inline void hold(float (&d)[64]) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(d[i])::"memory");
+  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+// Barrier `id` of the 256 threads of two warpgroups: one waits, the other gives way.
+__device__ inline void wait_turn(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
+__device__ inline void give_turn(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
 
 #endif
 

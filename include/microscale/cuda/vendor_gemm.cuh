@@ -67,6 +67,7 @@ struct decode_target {
   bool simple;  // rows of codes begin on 4 bytes, and the scales of a row lie side by side
   value<bf16>* out;
   index_t pitch;  // a multiple of 8; what lies beyond the columns becomes zero
+  e2m1_places places;
 
   static constexpr int rows_of_part = 16;
   static constexpr int columns_of_part = 8 * largest_thread_block;
@@ -98,7 +99,7 @@ struct decode_target {
         }
 #pragma unroll
         for (int i = 0; i < rows_at_once; ++i) {
-          *reinterpret_cast<uint4*>(to) = decode_eight(words[i], table[multipliers[i]]);
+          *reinterpret_cast<uint4*>(to) = decode_eight(words[i], table[multipliers[i]], places);
           to += pitch;
         }
       }
@@ -106,7 +107,7 @@ struct decode_target {
 #pragma unroll 1
       for (index_t row = first; row < smaller(q.rows, first + rows_of_part); ++row, to += pitch) {
         const std::uint32_t word = load_eight(q.codes + row * q.code_pitch + k / 2, n, false);
-        *reinterpret_cast<uint4*>(to) = decode_eight(word, n > 0 ? table[q.scale(row, k)] : 0);
+        *reinterpret_cast<uint4*>(to) = decode_eight(word, n > 0 ? table[q.scale(row, k)] : 0, places);
       }
     }
   }
@@ -115,7 +116,7 @@ struct decode_target {
 template <class S>
 decode_target<S> decode_to(const quantized_view<const S>& q, value<bf16>* out, index_t pitch) noexcept {
   const bool side_by_side = q.layout == scale_layout::linear && S::block::rows == 1;
-  return {q, is_aligned(q.codes, q.code_pitch, 4) && side_by_side, out, pitch};
+  return {q, is_aligned(q.codes, q.code_pitch, 4) && side_by_side, out, pitch, {}};
 }
 
 // Decodes both operands; writes alpha and beta, if asked to.
@@ -271,7 +272,8 @@ void gemm_into(const cuda_blas& blas, quantized_view<A> a_in, quantized_view<B> 
   }
   float* const alpha = reinterpret_cast<float*>(workspace.data());
   const bool by_rows = !options.alpha && (a.tile.rows != 0 || b.tile.rows != 0);
-  const std::optional<float> host_alpha = by_rows ? std::optional<float>(1.0f) : options.alpha;
+  std::optional<float> host_alpha = by_rows ? std::optional<float>(1.0f) : options.alpha;
+  if (!scheme_a::has_tensor_scale && !scheme_b::has_tensor_scale && !host_alpha) host_alpha = 1.0f;
   // beta is zero, in the memory that alpha is in.
   const float zero = 0.0f;
   const void* const alpha_pointer = host_alpha ? static_cast<const void*>(&*host_alpha) : alpha;
