@@ -52,8 +52,13 @@ set(
   include/microscale/cuda/gemm.cuh
   include/microscale/cuda/skinny_gemm.cuh
   include/microscale/cuda/hadamard.cuh
+  include/microscale/cuda/quantize_call.cuh
+  include/microscale/cuda/quantize_rows.cuh
+  include/microscale/cuda/quantize_both.cuh
+  include/microscale/cuda/quantize_square.cuh
   include/microscale/cuda/quantize.cuh
   include/microscale/cuda/native_gemm.cuh
+  include/microscale/cuda/toolkit_formats.cuh
   include/microscale/cuda/vendor_gemm.cuh
   include/microscale/recipe/reference.hpp
   include/microscale/recipe/stream.hpp

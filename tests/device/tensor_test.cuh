@@ -20,7 +20,11 @@ using ms::index_t;
 // The definition, block rows split over the cores.
 struct cores {
   template <class F>
-  void for_ranges(index_t count, index_t, F&& f) const {
+  void for_ranges(index_t count, index_t cost, F&& f) const {
+    if (count * cost < 20000) {  // threads would take longer to start
+      f(index_t{0}, count);
+      return;
+    }
     const index_t part = std::max(index_t{1}, count / 64);
     parallel_for((count + part - 1) / part, [&](index_t i) {
       ms::detail::in_default_environment([&] { f(i * part, std::min(count, (i + 1) * part)); });
@@ -237,6 +241,7 @@ struct quantize_case {
   ms::scale_layout layout;
   index_t in_lead, in_gap, code_lead, code_gap, scale_lead, scale_gap;  // misalignment, and pitch beyond the width
   bool own_reference;
+  bool wants_amax;
   float reference;
   int target;
   std::uint64_t seed, stream;
@@ -283,6 +288,7 @@ inline quantize_case random_case(random_source& r, int index, bool target_is_fre
     c.code_gap = 0;
   }
   c.own_reference = r.below(3) == 0;
+  c.wants_amax = r.below(3) == 0;
   static constexpr float references[] = {1.0f,      6.0f,   0.0f,    2688.0f, 0x1.8p-20f, 0x1p100f, 0x1.fffffep127f,
                                          0x1p-140f, 448.0f, 3.14159f};
   c.reference = r.below(3) ? references[r.below(10)] : std::ldexp(1.0f + r.uniform(), r.below(40) - 20);
@@ -304,6 +310,7 @@ struct quantize_call_arguments {
   raw_quantized out;
   void* matrix_out;  // fake quantization: where to, with the pitch of the input
   const float* reference;
+  float* amax;
   std::uint8_t* workspace;
   ms::cuda_status* status;
 };
@@ -328,6 +335,7 @@ inline ms::quantize_options options_of(const quantize_call_arguments& a) {
   o.axis = a.c->along;
   o.reference = a.reference;
   o.target = a.c->target;
+  o.amax = a.amax;
   return o;
 }
 
@@ -417,7 +425,7 @@ class quantize_tester {
   arena& memory() { return arena_; }
   int effort() const { return effort_; }
 
- private:
+  // One case.
   void run(const scheme_facts& f, const char* rounding, host_quantize host, host_dequantize decode,
            const tested_device_form& form, const quantize_case& c) {
     const std::string what = std::string(f.name) + " " + rounding + " " + name_of(form.in) + describe(c);
@@ -448,6 +456,8 @@ class quantize_tester {
     h.c = &c;
     h.in = dense_.data();
     h.reference = c.own_reference ? nullptr : references.data();
+    float host_amax = 0.0f;
+    if (c.wants_amax) h.amax = &host_amax;
     h.out = shape;
     h.out.codes = host_codes_.data();
     h.out.scales = host_scales_.data();
@@ -474,6 +484,7 @@ class quantize_tester {
       d.reference = reference;
     }
     d.workspace = arena_.take(tiles * 4);
+    if (c.wants_amax) d.amax = reinterpret_cast<float*>(arena_.take(sizeof(float)));
     d.status = reinterpret_cast<ms::cuda_status*>(arena_.take(sizeof(ms::cuda_status)));
     check(cudaMemset(d.status, 0xFF, sizeof(ms::cuda_status)), "cudaMemset");
     d.out = shape;
@@ -496,6 +507,7 @@ class quantize_tester {
         results_.expect(codes, what + ": codes");
         results_.expect(scales, what + ": scales");
         if (f.has_tensor_scale) results_.expect(same_data, what + ": datum");
+        if (c.wants_amax) results_.expect(has_amax(d.amax, host_amax), what + ": amax");
         results_.add_elements(static_cast<std::uint64_t>(c.rows * c.cols));
       }
     }
@@ -505,15 +517,21 @@ class quantize_tester {
       const index_t out_element = size_of(form.fake_out), out_bytes = c.rows * in_pitch * out_element;
       std::uint8_t* const out = arena_.take(out_bytes, c.in_lead * out_element);
       d.matrix_out = out;
+      if (c.wants_amax) check(cudaMemset(d.amax, 0xA5, sizeof(float)), "cudaMemset");
       form.fake(d);
       synchronize(what.c_str());
       results_.expect(same_matrix(form.fake_out, out, c.rows, c.cols, in_pitch, decoded_.data()),
                       what + ": fake quantization");
+      if (c.wants_amax) results_.expect(has_amax(d.amax, host_amax), what + ": amax of fake quantization");
       results_.add_elements(static_cast<std::uint64_t>(c.rows * c.cols));
     }
   }
 
- public:
+  bool has_amax(const float* device, float host) {
+    float got = 0.0f;
+    check(cudaMemcpy(&got, device, sizeof got, cudaMemcpyDeviceToHost), "copy to the host");
+    return float_bits(got) == float_bits(host);
+  }
   bool same_bytes(const std::uint8_t* device, const std::vector<std::uint8_t>& host) {
     back_.resize(host.size());
     check(cudaMemcpy(back_.data(), device, host.size(), cudaMemcpyDeviceToHost), "copy to the host");
@@ -586,57 +604,62 @@ void test_rounding(quantize_tester& t, const scheme_facts& f, const char* roundi
   (one(T{}), ...);
 }
 
-// Decoding of arbitrary codes and scales, to every element type.
+// Decoding of arbitrary codes and scales in the shapes of a case, to every element type.
+template <class S>
+void test_dequantize_case(quantize_tester& t, results& results, const scheme_facts& f, const quantize_case& c,
+                          random_source& r) {
+  static constexpr device_dequantize forms[3] = {&dequantize_on_device<S, float>, &dequantize_on_device<S, bf16>,
+                                                 &dequantize_on_device<S, f16>};
+  raw_quantized q;
+  q.rows = c.rows;
+  q.cols = c.cols;
+  q.layout = c.layout;
+  if (f.has_tensor_scale) q.tile = {c.tile.rows * f.block_rows, c.tile.cols * f.block_cols};
+  const index_t tiles = count_tiles(q);
+  const index_t grid_rows = ms::ceil_div(q.rows, index_t{f.block_rows});
+  const index_t grid_cols = ms::ceil_div(q.cols, index_t{f.block_cols});
+  q.code_pitch = ms::packed_bytes(f.element_bits, q.cols) + c.code_gap;
+  q.scale_pitch = grid_cols + c.scale_gap;
+  const index_t scales = c.layout == ms::scale_layout::linear ? grid_rows * q.scale_pitch
+                                                              : ms::scale_count(c.layout, grid_rows, grid_cols);
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(q.rows * q.code_pitch));
+  std::vector<std::uint8_t> scale_bytes(static_cast<std::size_t>(scales * f.scale_bytes));
+  for (auto& b : codes) b = static_cast<std::uint8_t>(r.bits());
+  for (auto& b : scale_bytes) b = static_cast<std::uint8_t>(r.bits());
+  std::vector<float> data(static_cast<std::size_t>(tiles), c.reference);
+  for (std::size_t j = 1; j < data.size(); ++j) data[j] *= static_cast<float>(1 + j % 5);
+  raw_quantized host = q, device = q;
+  host.codes = codes.data();
+  host.scales = scale_bytes.data();
+  host.datum = data.data();
+  t.memory().reset();
+  device.codes = t.memory().take(static_cast<index_t>(codes.size()), c.code_lead);
+  device.scales = t.memory().take(static_cast<index_t>(scale_bytes.size()), c.scale_lead * f.scale_bytes);
+  device.datum = reinterpret_cast<float*>(t.memory().take(tiles * 4));
+  check(cudaMemcpy(device.codes, codes.data(), codes.size(), cudaMemcpyHostToDevice), "copy to the device");
+  check(cudaMemcpy(device.scales, scale_bytes.data(), scale_bytes.size(), cudaMemcpyHostToDevice), "copy");
+  check(cudaMemcpy(device.datum, data.data(), data.size() * sizeof(float), cudaMemcpyHostToDevice), "copy");
+  std::vector<float> expected(static_cast<std::size_t>(c.rows * c.cols));
+  for (const ms::axis along : {ms::axis::row, ms::axis::col}) {
+    const index_t rows = along == ms::axis::row ? q.rows : q.cols, cols = along == ms::axis::row ? q.cols : q.rows;
+    dequantize_on_host<S>(host, along, expected.data());
+    for (const element_type type : {element_type::f32, element_type::bf16, element_type::f16}) {
+      const index_t pitch = cols + c.in_gap;
+      std::uint8_t* const out = t.memory().take(rows * pitch * size_of(type), c.in_lead * size_of(type));
+      forms[static_cast<int>(type)](device, along, rows, cols, out, pitch, c.launch);
+      synchronize(f.name);
+      results.expect(t.same_matrix(type, out, rows, cols, pitch, expected.data()),
+                     std::string(f.name) + " dequantize to " + name_of(type) + describe(c));
+      results.add_elements(static_cast<std::uint64_t>(rows * cols));
+    }
+  }
+}
+
 template <class S>
 void test_dequantize(quantize_tester& t, results& results, const scheme_facts& f) {
   random_source r(std::hash<std::string>{}(f.name));
-  const device_dequantize forms[3] = {&dequantize_on_device<S, float>, &dequantize_on_device<S, ms::value<ms::bf16>>,
-                                      &dequantize_on_device<S, ms::value<ms::f16>>};
   for (int i = 0; i < 12; ++i) {
-    auto c = random_case(r, i, false, t.effort() == 0 ? 0 : 200000);
-    raw_quantized q;
-    q.rows = c.rows;
-    q.cols = c.cols;
-    q.layout = c.layout;
-    if (f.has_tensor_scale) q.tile = {c.tile.rows * f.block_rows, c.tile.cols * f.block_cols};
-    const index_t tiles = count_tiles(q);
-    const index_t grid_rows = ms::ceil_div(q.rows, index_t{f.block_rows});
-    const index_t grid_cols = ms::ceil_div(q.cols, index_t{f.block_cols});
-    q.code_pitch = ms::packed_bytes(f.element_bits, q.cols) + c.code_gap;
-    q.scale_pitch = grid_cols + c.scale_gap;
-    const index_t scales = c.layout == ms::scale_layout::linear ? grid_rows * q.scale_pitch
-                                                                : ms::scale_count(c.layout, grid_rows, grid_cols);
-    std::vector<std::uint8_t> codes(static_cast<std::size_t>(q.rows * q.code_pitch));
-    std::vector<std::uint8_t> scale_bytes(static_cast<std::size_t>(scales * f.scale_bytes));
-    for (auto& b : codes) b = static_cast<std::uint8_t>(r.bits());
-    for (auto& b : scale_bytes) b = static_cast<std::uint8_t>(r.bits());
-    std::vector<float> data(static_cast<std::size_t>(tiles), c.reference);
-    for (std::size_t j = 1; j < data.size(); ++j) data[j] *= static_cast<float>(1 + j % 5);
-    raw_quantized host = q, device = q;
-    host.codes = codes.data();
-    host.scales = scale_bytes.data();
-    host.datum = data.data();
-    t.memory().reset();
-    device.codes = t.memory().take(static_cast<index_t>(codes.size()), c.code_lead);
-    device.scales = t.memory().take(static_cast<index_t>(scale_bytes.size()), c.scale_lead * f.scale_bytes);
-    device.datum = reinterpret_cast<float*>(t.memory().take(tiles * 4));
-    check(cudaMemcpy(device.codes, codes.data(), codes.size(), cudaMemcpyHostToDevice), "copy to the device");
-    check(cudaMemcpy(device.scales, scale_bytes.data(), scale_bytes.size(), cudaMemcpyHostToDevice), "copy");
-    check(cudaMemcpy(device.datum, data.data(), data.size() * sizeof(float), cudaMemcpyHostToDevice), "copy");
-    std::vector<float> expected(static_cast<std::size_t>(c.rows * c.cols));
-    for (const ms::axis along : {ms::axis::row, ms::axis::col}) {
-      const index_t rows = along == ms::axis::row ? q.rows : q.cols, cols = along == ms::axis::row ? q.cols : q.rows;
-      dequantize_on_host<S>(host, along, expected.data());
-      for (const element_type type : {element_type::f32, element_type::bf16, element_type::f16}) {
-        const index_t pitch = cols + c.in_gap;
-        std::uint8_t* const out = t.memory().take(rows * pitch * size_of(type), c.in_lead * size_of(type));
-        forms[static_cast<int>(type)](device, along, rows, cols, out, pitch, c.launch);
-        synchronize(f.name);
-        results.expect(t.same_matrix(type, out, rows, cols, pitch, expected.data()),
-                       std::string(f.name) + " dequantize to " + name_of(type) + describe(c));
-        results.add_elements(static_cast<std::uint64_t>(rows * cols));
-      }
-    }
+    test_dequantize_case<S>(t, results, f, random_case(r, i, false, t.effort() == 0 ? 0 : 200000), r);
   }
 }
 

@@ -179,3 +179,21 @@ TEST_CASE("sizes and lengths that are no transform, and empty matrices, which ar
       message_of([&] { ms::hadamard_into(ms::sequential{}, ms::matrix(x, 2, 48), ms::matrix<float>(nullptr, 2, 48)); }),
       "null pointer"));
 }
+
+TEST_CASE("transformed and quantized: the codes of the transform in FP32, its amax where none is given") {
+  constexpr index_t rows = 32, cols = 48;
+  const std::vector<float> x = difficult(rows, cols, 6);
+  const auto signs = ms::hadamard_signs::transformer_engine();
+  for (const ms::axis axis : {ms::axis::row, ms::axis::col}) {
+    const bool by_row = axis == ms::axis::row;
+    const std::vector<float> y = transformed(x, rows, cols, {.signs = signs, .axis = axis});
+    guarded<ms::nvfp4> expected(by_row ? rows : cols, by_row ? cols : rows);
+    guarded<ms::nvfp4> got(by_row ? rows : cols, by_row ? cols : rows);
+    ms::quantize_with(ms::sequential{}, ms::matrix(y, rows, cols), expected.view(), ms::nearest_even{}, {.axis = axis});
+    // The axis of the transform's own options is not read.
+    ms::hadamard_quantize_with(ms::sequential{}, ms::matrix(x, rows, cols), got.view(), ms::nearest_even{},
+                               {.signs = signs, .axis = by_row ? ms::axis::col : ms::axis::row}, {.axis = axis});
+    CHECK(!got.spilled());
+    CHECK(read(got.view()) == read(expected.view()));
+  }
+}

@@ -198,3 +198,41 @@ TEST_CASE("an empty tensor writes no code and no scale, and a datum") {
   CHECK(ms::amax(ms::sequential{}, ms::matrix(x.data(), 0, 5)) == 0.0f);
   CHECK(ms::quantize_workspace<ms::nvfp4>(ms::sequential{}, ms::matrix(x.data(), 0, 5)) == 0);
 }
+
+TEST_CASE("both axes at once: rows as they lie, columns as the transpose, each under its own options") {
+  constexpr index_t rows = 21, cols = 35;
+  const std::vector<float> x = difficult(rows, cols, 9);
+  const float row_reference = 3.0f, col_reference = 7.5f;
+  guarded<ms::ue5m3_fp4> along_rows(rows, cols), along_cols(cols, rows);
+  // The axes of the options are not read.
+  ms::quantize_both_with(ms::sequential{}, ms::matrix(x, rows, cols), along_rows.view(), along_cols.view(),
+                         ms::nearest_even{}, ms::toward_zero{}, {.axis = ms::axis::col, .reference = &row_reference},
+                         {.reference = &col_reference});
+  CHECK(!along_rows.spilled());
+  CHECK(!along_cols.spilled());
+  CHECK(read(along_rows.view()) == by_blocks<ms::ue5m3_fp4>(x, rows, cols, row_reference));
+  CHECK(read(along_cols.view()) ==
+        by_blocks<ms::ue5m3_fp4>(transposed(x, rows, cols), cols, rows, col_reference, ms::toward_zero{}));
+}
+
+TEST_CASE("the amax of the input beside: whatever the reference, NaN passed over, zero for an empty matrix") {
+  std::vector<float> x(size(4 * 20), 0.5f);
+  x[33] = -6.25f;
+  x[47] = not_a_number;
+  const float reference = 100.0f;
+  for (const float* given : {&reference, static_cast<const float*>(nullptr)}) {
+    float amax = -1.0f;
+    guarded<ms::nvfp4> out(4, 20);
+    ms::quantize_with(ms::sequential{}, ms::matrix(x, 4, 20), out.view(), ms::nearest_even{},
+                      {.reference = given, .amax = &amax});
+    CHECK(amax == 6.25f);
+  }
+  float amax = -1.0f;
+  guarded<ms::nvfp4> out(0, 5);
+  ms::quantize_with(ms::sequential{}, ms::matrix(x.data(), 0, 5), out.view(), ms::nearest_even{}, {.amax = &amax});
+  CHECK(amax == 0.0f);
+  x[47] = infinity;
+  ms::fake_quantize_into<ms::nvfp4>(ms::sequential{}, ms::matrix(std::as_const(x).data(), 4, 20), ms::matrix(x, 4, 20),
+                                    {.reference = &reference, .amax = &amax});
+  CHECK(amax == infinity);
+}

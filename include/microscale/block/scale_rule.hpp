@@ -74,7 +74,7 @@ struct ue5m3_paper_rule {
   }
   template <class S>
   MICROSCALE_HD static constexpr float divisor(typename S::scale::storage code, const tensor_factors& t) noexcept {
-    return fp32::min_number(fp32::div(1.0f, fp32::mul(S::scale::decode(code), t.decode)), fp32::largest);
+    return fp32::min_number(fp32::reciprocal(fp32::mul(S::scale::decode(code), t.decode)), fp32::largest);
   }
   template <class S>
   MICROSCALE_HD static constexpr float scaled(float x, float inverse) noexcept {
@@ -100,7 +100,7 @@ struct transformer_engine_rule {
   }
   template <class S>
   MICROSCALE_HD static constexpr float divisor(typename S::scale::storage code, const tensor_factors& t) noexcept {
-    return fp32::min_number(fp32::div(1.0f, fp32::mul(S::scale::decode(code), t.decode)), fp32::largest);
+    return fp32::min_number(fp32::reciprocal(fp32::mul(S::scale::decode(code), t.decode)), fp32::largest);
   }
   template <class S>
   MICROSCALE_HD static constexpr float scaled(float x, float inverse) noexcept {
@@ -263,9 +263,13 @@ struct power_of_two_rule {
     std::uint32_t fraction;
   };
   MICROSCALE_HD static constexpr binade binade_of(float x) noexcept {
-    const unpacked u = unpack(x);
-    const int lift = 24 - bit_width(u.significand);
-    return {u.exponent - lift + 23, static_cast<std::uint32_t>(u.significand << lift) & 0x007FFFFFu};
+    const std::uint32_t magnitude = fp32::magnitude_bits(x);
+    binade b{static_cast<int>(magnitude >> 23) - 127, magnitude & 0x007FFFFFu};
+    if (b.exponent == -127) {  // subnormal
+      const int lift = 24 - bit_width(b.fraction);
+      b = {-126 - lift, (b.fraction << lift) & 0x007FFFFFu};
+    }
+    return b;
   }
   // The code of 2^exponent, clamped to the scales that there are.
   template <class S>

@@ -31,19 +31,34 @@ __global__ void __launch_bounds__(largest_thread_block) amax_kernel(const amax_c
   const index_t access_span = index_t{blockDim.x} * per_access, span = access_span * accesses;
   const index_t spans = ceil_div(call.cols, span);
   std::uint32_t largest = 0;
+  const auto see = [&](float x) {
+    const std::uint32_t m = fp32::magnitude_bits(x);
+    if (m <= fp32::infinity_bits) largest = larger(largest, m);
+  };
   for (index_t s = blockIdx.x; s < call.rows * spans; s += gridDim.x) {
-    const index_t row = s / spans, first = (s - row * spans) * span + index_t{threadIdx.x} * per_access;
+    const index_t row = call.rows == 1 ? 0 : s / spans;
+    const index_t first = (s - row * spans) * span + index_t{threadIdx.x} * per_access;
+    const T* const p = call.data + row * call.pitch + first;
+    if (call.wide && first + (accesses - 1) * access_span + per_access <= call.cols) {
+      element_run<T, per_access> x[accesses];
 #pragma unroll
-    for (int a = 0; a < accesses; ++a) {
-      const index_t at = first + a * access_span;
-      if (at >= call.cols) break;
-      float x[per_access];
-      load_chunk(call.data + row * call.pitch + at, index_t{1},
-                 static_cast<int>(smaller(index_t{per_access}, call.cols - at)), call.wide, x);
+      for (int a = 0; a < accesses; ++a) x[a].load(p + a * access_span);
 #pragma unroll
-      for (int i = 0; i < per_access; ++i) {
-        const std::uint32_t m = fp32::magnitude_bits(x[i]);
-        if (m <= fp32::infinity_bits) largest = larger(largest, m);
+      for (int a = 0; a < accesses; ++a) {
+        const std::uint32_t m = x[a].largest_magnitude();
+        if (m <= fp32::infinity_bits) {
+          largest = larger(largest, m);
+        } else {
+#pragma unroll
+          for (int i = 0; i < per_access; ++i) see(x[a].at(i));
+        }
+      }
+    } else {
+#pragma unroll 1
+      for (int a = 0; a < accesses; ++a) {
+        const index_t n = smaller(index_t{per_access}, call.cols - first - a * access_span);
+#pragma unroll 1
+        for (index_t i = 0; i < n; ++i) see(load_float(p[a * access_span + i]));
       }
     }
   }

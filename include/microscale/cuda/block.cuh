@@ -279,4 +279,92 @@ struct packed_chunk {
   }
 };
 
+// ---------------------------------------------------------------------------------------------------------------
+// Elements in registers as they lie in memory.
+
+template <class T, int N>
+struct element_run {
+  static constexpr int per_word = 4 / static_cast<int>(sizeof(T));
+  static constexpr int words = N / per_word;
+  static_assert(words % 4 == 0, "a run is read in vectors of 16 bytes");
+
+  std::uint32_t word[words];
+
+  __device__ void load(const T* p) {
+#pragma unroll
+    for (int i = 0; i < words; i += 4) {
+      const uint4 v = *reinterpret_cast<const uint4*>(p + i * per_word);
+      word[i] = v.x, word[i + 1] = v.y, word[i + 2] = v.z, word[i + 3] = v.w;
+    }
+  }
+  // Elements M * part ... + M - 1.
+  template <int M>
+  __device__ element_run<T, M> slice(int part) const {
+    element_run<T, M> run;
+#pragma unroll
+    for (int i = 0; i < run.words; ++i) run.word[i] = word[part * run.words + i];
+    return run;
+  }
+  // Element i, any NaN for a NaN. Only with constants for i, after unrolling.
+  __device__ float at(int i) const {
+    float x[per_word];
+    unpack_word<T>(word[i / per_word], x);
+    return x[i % per_word];
+  }
+  // The largest magnitude as the bits of a float; NaN is above infinity, and infinity above all numbers.
+  __device__ std::uint32_t largest_magnitude() const {
+    if constexpr (per_word == 1) {
+      std::uint32_t largest = 0;
+#pragma unroll
+      for (int i = 0; i < words; ++i) largest = larger(largest, word[i] & 0x7FFFFFFFu);
+      return largest;
+    } else {
+      std::uint32_t pairs = word[0] & 0x7FFF7FFFu;
+#pragma unroll
+      for (int i = 1; i < words; ++i) pairs = __vmaxu2(pairs, word[i] & 0x7FFF7FFFu);
+      pairs = __vmaxu2(pairs, pairs >> 16);
+      return fp32::bits(load_float(T::from_code(static_cast<std::uint16_t>(pairs))));
+    }
+  }
+  // Elements 8 * eighth ... + 7, also for a variable, without an index into registers, which would put them in memory.
+  __device__ element_run<T, 8> select_eight(int eighth) const {
+    auto run = slice<8>(0);
+#pragma unroll
+    for (int e = 1; e < N / 8; ++e) {
+      const auto other = slice<8>(e);
+#pragma unroll
+      for (int i = 0; i < run.words; ++i) run.word[i] = e == eighth ? other.word[i] : run.word[i];
+    }
+    return run;
+  }
+  // Rarely wanted, so that short code matters more than fast code.
+  __device__ void show_all(running_amax& amax) const {
+#pragma unroll 1
+    for (int e = 0; e < N / 8; ++e) {
+      const auto run = select_eight(e);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) amax.see(run.at(i));
+    }
+  }
+  // The signs of elements 2 i and 2 i + 1, each in the top bit of its half.
+  __device__ std::uint32_t sign_halves(int i) const {
+    return (per_word == 1 ? __byte_perm(word[2 * i], word[2 * i + 1], 0x7632) : word[i]) & 0x80008000u;
+  }
+  // The signs of elements 8 * eighth ... + 7, each in the top bit of its nibble.
+  __device__ std::uint32_t sign_nibbles(int eighth) const {
+    std::uint32_t even, odd;  // a byte an element, its sign on top
+    if constexpr (per_word == 1) {
+      const std::uint32_t* const w = word + 8 * eighth;
+      even = __byte_perm(__byte_perm(w[0], w[2], 0x0073), __byte_perm(w[4], w[6], 0x0073), 0x5410);
+      odd = __byte_perm(__byte_perm(w[1], w[3], 0x0073), __byte_perm(w[5], w[7], 0x0073), 0x5410);
+    } else {
+      const std::uint32_t* const w = word + 4 * eighth;
+      const std::uint32_t a = __byte_perm(w[0], w[1], 0x7351), b = __byte_perm(w[2], w[3], 0x7351);
+      even = __byte_perm(a, b, 0x5410);
+      odd = __byte_perm(a, b, 0x7632);
+    }
+    return ((even >> 4 & 0x08080808u) | (odd & ~0x08080808u)) & 0x88888888u;
+  }
+};
+
 }  // namespace microscale::detail::device

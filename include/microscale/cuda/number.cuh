@@ -45,6 +45,26 @@ __device__ inline float fma_nearest(float a, float b, float c) {
   return y;
 }
 
+// fl(|a| * b), one operation.
+__device__ inline float mul_magnitude(float a, float b) {
+  float y;
+  asm("{\n\t.reg .f32 m;\n\tabs.f32 m, %1;\n\tmul.rn.f32 %0, m, %2;\n\t}" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+// fl(|a| + |b|), one operation.
+__device__ inline float add_magnitudes(float a, float b) {
+  float y;
+  asm("{\n\t.reg .f32 m, n;\n\tabs.f32 m, %1;\n\tabs.f32 n, %2;\n\tadd.rn.f32 %0, m, n;\n\t}"
+      : "=f"(y)
+      : "f"(a), "f"(b));
+  return y;
+}
+// a + b, rounded toward zero.
+__device__ inline float add_toward_zero(float a, float b) {
+  float y;
+  asm("add.rz.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
 // A float as a matrix element, rounded to nearest even; NaN and overflow as from_float has them, but for the sign of a
 // NaN, which is lost.
 template <class T>
@@ -82,6 +102,75 @@ __device__ float decode_code(typename F::storage code) {
   }
 }
 
+// E2M1, the element of most schemes, has arithmetic of its own.
+template <class F>
+concept e2m1_layout = requires {
+  requires F::exponent_bits == 2 && F::mantissa_bits == 1 && F::bias == 1;
+}
+&&F::largest_code == 7 && F::has_sign;
+
+// 2^23 + the magnitude's code, as a float, for y >= 0 rounded to nearest even. Codes rise by 2 a unit up to 2, by 1 up
+// to 4, by 1/2 up to 6. The three pieces are added onto 2^23, where a float counts integers: pieces that are full are
+// integers, so the one that is not is rounded once, ties to even.
+__device__ inline float e2m1_nearest_count(float y) {
+  float count = fma_nearest(fma_saturated(y, 0.5f, 0.0f), 4.0f, 0x1p23f);
+  count = fma_nearest(fma_saturated(y, 0.5f, -1.0f), 2.0f, count);
+  return fp32::add(fma_saturated(y, 0.5f, -2.0f), count);
+}
+// The same for y < 8 as bits, where 6 to 8 give 7 or 8: between the values of E2M1 the code is the least of 2 y, y + 2
+// and y / 2 + 4, and the least of what rounding makes of them is what rounding makes of the least.
+__device__ inline std::uint32_t e2m1_nearest_bits(float y) {
+  const std::uint32_t low = fp32::bits(fma_nearest(y, 2.0f, 0x1p23f));
+  const std::uint32_t middle = fp32::bits(fp32::add(y, 0x1p23f + 2.0f));
+  const std::uint32_t high = fp32::bits(fma_nearest(y, 0.5f, 0x1p23f + 4.0f));
+  return smaller(smaller(low, middle), high);
+}
+inline constexpr std::uint32_t e2m1_count_bits = 0x4B000000u;  // of 2^23
+
+// Stochastic modes of few bits, by what they add to r, in half units of r: 1 for the midpoint rule.
+template <class R>
+inline constexpr int adds_half_draws = -1;
+template <int Bits>
+inline constexpr int adds_half_draws<stochastic_midpoint<Bits>> = Bits <= 16 ? 1 : -1;
+template <int Bits>
+inline constexpr int adds_half_draws<stochastic_floor<Bits>> = Bits <= 16 ? 0 : -1;
+
+// (e2m1_stochastic_base + the magnitude's code) * 2^22 + something below 2^22, for 0 <= y < 8 rounded by R; the code is
+// 8 where y >= 6 was rounded away. y + max(y, 1) has the code in the lowest bits of its exponent and the top of its
+// fraction and the remainder, in units of 2^-22 steps, below; what rounding toward zero drops of it, no mode of 16 bits
+// sees. So the random number is added there, and its carry is the rounding.
+template <rounding_mode R>
+__device__ std::uint32_t e2m1_stochastic_sum(float y, std::uint32_t random) {
+  constexpr int bits = R::random_bits;
+  static_assert(adds_half_draws<R> >= 0 && bits <= 16);
+  const float z = add_toward_zero(y, fp32::max_number(y, 1.0f));
+  return fp32::bits(z) + ((2 * random + adds_half_draws<R>) << (21 - bits));
+}
+// The same with byte `which` of `word` as the random number of the midpoint rule; `half` is 0x80 and `sixty_four` 64.
+__device__ inline std::uint32_t e2m1_midpoint_sum(float y, std::uint32_t word, int which, std::uint32_t half,
+                                                  std::uint32_t sixty_four) {
+  const float z = add_toward_zero(y, fp32::max_number(y, 1.0f));
+  // r above a byte with the half unit on top, in one instruction.
+  const std::uint32_t with_half = __byte_perm(word, half, static_cast<unsigned>(0x5504 | which << 4));
+  return with_half * sixty_four + fp32::bits(z);
+}
+inline constexpr std::uint32_t e2m1_stochastic_base = 0x3F800000u >> 22;
+
+// The magnitude of a small format's code nearest to a magnitude that is not NaN, before saturation. Normal numbers
+// round by an integer addition, which carries into the exponent as it should; below, adding a power of two whose last
+// place is the format's step leaves the rounded count of steps in the low bits.
+template <class F>
+__device__ std::uint32_t nearest_magnitude(std::uint32_t magnitude) {
+  constexpr int m = F::mantissa_bits;
+  constexpr std::uint32_t first_normal = static_cast<std::uint32_t>(F::smallest_exponent + 127) << 23;
+  constexpr std::uint32_t rebias = static_cast<std::uint32_t>(F::smallest_exponent + 126) << m;
+  constexpr std::uint32_t anchor = static_cast<std::uint32_t>(F::step_exponent + 23 + 127) << 23;
+  const std::uint32_t normal =
+      ((magnitude + ((magnitude >> (23 - m)) & 1u) + ((1u << (22 - m)) - 1u)) >> (23 - m)) - rebias;
+  const std::uint32_t subnormal = fp32::bits(fp32::add(fp32::from_bits(magnitude), fp32::from_bits(anchor))) - anchor;
+  return magnitude < first_normal ? subnormal : normal;
+}
+
 // F::encode(x, R{}, overflow::saturate, random).
 template <class F, rounding_mode R>
 __device__ typename F::storage encode_float(float x, std::uint32_t random) {
@@ -92,27 +181,13 @@ __device__ typename F::storage encode_float(float x, std::uint32_t random) {
     const std::uint32_t magnitude = fp32::magnitude_bits(x);
     const std::uint32_t sign = F::has_sign ? fp32::bits(x) >> 31 << (F::bits - 1) : 0;
     std::uint32_t code;
-    if constexpr (std::same_as<R, nearest_even> && F::exponent_bits == 2 && m == 1 && F::bias == 1 &&
-                  F::largest_code == 7) {
-      // E2M1 codes rise by 2 a unit up to 2, by 1 up to 4, by 1/2 up to 6. The three pieces are added onto 2^23, where
-      // a float counts integers: pieces that are full are integers, so the one that is not is rounded once, ties to
-      // even.
-      const float y = fp32::from_bits(magnitude);
-      float count = fma_nearest(fma_saturated(y, 0.5f, 0.0f), 4.0f, 0x1p23f);
-      count = fma_nearest(fma_saturated(y, 0.5f, -1.0f), 2.0f, count);
-      count = fp32::add(fma_saturated(y, 0.5f, -2.0f), count);
-      code = fp32::bits(count) & 7u;
+    if constexpr (std::same_as<R, nearest_even> && e2m1_layout<F>) {
+      code = fp32::bits(e2m1_nearest_count(fp32::from_bits(magnitude))) & 7u;
+    } else if constexpr (e2m1_layout<F> && adds_half_draws<R> >= 0) {
+      const float y = fp32::min_number(fp32::from_bits(magnitude), 6.0f);  // 6 for NaN
+      code = (e2m1_stochastic_sum<R>(y, random) >> 22) - e2m1_stochastic_base;
     } else if constexpr (std::same_as<R, nearest_even>) {
-      // Normal numbers round by an integer addition, which carries into the exponent as it should; below, adding a
-      // power of two whose last place is the format's step leaves the rounded count of steps in the low bits.
-      constexpr std::uint32_t first_normal = static_cast<std::uint32_t>(F::smallest_exponent + 127) << 23;
-      constexpr std::uint32_t rebias = static_cast<std::uint32_t>(F::smallest_exponent + 126) << m;
-      constexpr std::uint32_t anchor = static_cast<std::uint32_t>(F::step_exponent + 23 + 127) << 23;
-      const std::uint32_t normal =
-          ((magnitude + ((magnitude >> (23 - m)) & 1u) + ((1u << (22 - m)) - 1u)) >> (23 - m)) - rebias;
-      const std::uint32_t subnormal =
-          fp32::bits(fp32::add(fp32::from_bits(magnitude), fp32::from_bits(anchor))) - anchor;
-      code = magnitude < first_normal ? subnormal : normal;
+      code = nearest_magnitude<F>(magnitude);
     } else {
       // The magnitude as an integer of 24 bits and the shift that leaves m + 1 of them (fewer for subnormals).
       const int exponent = static_cast<int>(magnitude >> 23);
@@ -139,6 +214,33 @@ __device__ typename F::storage encode_float(float x, std::uint32_t random) {
     return static_cast<typename F::storage>(sign | code);
   }
 }
+
+// A scale format whose conversions are those above, for what a scale rule makes of a finite amax: numbers that are
+// neither negative nor NaN.
+template <class F>
+struct amax_format : F {
+  using F::encode;
+  MICROSCALE_HD static typename F::storage encode(float x) noexcept {
+#if defined(__CUDA_ARCH__)
+    if constexpr (small_minifloat<F>) {
+      const std::uint32_t code = nearest_magnitude<F>(fp32::bits(x));
+      return static_cast<typename F::storage>(smaller(code, std::uint32_t{F::largest_code}));
+    }
+#endif
+    return F::encode(x);
+  }
+  MICROSCALE_HD static float decode(typename F::storage code) noexcept {
+#if defined(__CUDA_ARCH__)
+    return decode_code<F>(code);
+#else
+    return F::decode(code);
+#endif
+  }
+};
+template <class S>
+struct amax_scheme : S {
+  using scale = amax_format<typename S::scale>;
+};
 
 // One draw out of four words, without an index into them at run time, which would put them in memory.
 template <int Bits>

@@ -4,6 +4,7 @@
 // device writes poison and says so in the executor's status word (executor.cuh).
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,239 +16,15 @@
 #include "../tensor/options.hpp"
 #include "../tensor/quantized.hpp"
 #include "amax.cuh"
-#include "block.cuh"
+#include "hadamard.cuh"
+#include "quantize_both.cuh"
+#include "quantize_call.cuh"
+#include "quantize_rows.cuh"
+#include "quantize_square.cuh"
 
 namespace microscale {
 
 namespace detail::device {
-
-// ---------------------------------------------------------------------------------------------------------------
-// What all blocks of a call share.
-
-template <class S, class T>
-struct quantize_call {
-  strided_matrix<const T> in;
-  index_t rows;  // as stored
-  index_t cols;
-  block_grid grid;  // with the padding of the scale layout
-  axis along;
-  const float* reference;
-  bool own_reference;  // the amax of this very matrix
-  bool tiled;          // several tensor scales: one reference and one datum for each tile
-  tensor_tile tile;
-  index_t tiles;
-  index_t tile_cols;  // of the grid of tiles
-  int target;
-  random_key key;
-  random_key scale_key;
-  cuda_status* status;
-
-  __device__ index_t tile_index(index_t r, index_t k) const {
-    return (tile.rows == 0 ? 0 : r / tile.rows) * tile_cols + (tile.cols == 0 ? 0 : k / tile.cols);
-  }
-  __device__ bool begins_tile(index_t r, index_t k) const {
-    return (tile.rows == 0 ? r == 0 : r % tile.rows == 0) && (tile.cols == 0 ? k == 0 : k % tile.cols == 0);
-  }
-};
-
-// The rounding of the elements of a mode, and its keys.
-template <class R>
-struct mode_parts {
-  using elements = R;
-  static random_key element_key(const R& mode) noexcept {
-    if constexpr (stochastic_mode<R>) {
-      return mode.key();
-    } else {
-      return {};
-    }
-  }
-  static random_key scale_key(const R&) noexcept { return {}; }
-};
-template <class Elements>
-struct mode_parts<with_scale_draws<Elements>> {
-  using elements = Elements;
-  static random_key element_key(const with_scale_draws<Elements>& mode) noexcept {
-    return mode_parts<Elements>::element_key(mode.elements);
-  }
-  static random_key scale_key(const with_scale_draws<Elements>& mode) noexcept { return mode.scales; }
-};
-
-struct call_factors {
-  tensor_factors forward;
-  tensor_factors back;  // what decoding has of them
-  bool refused = false;
-};
-
-__device__ inline void report(cuda_status* status, std::uint64_t word) {
-  if (status != nullptr) {
-    atomicMin(reinterpret_cast<unsigned long long*>(&status->word), static_cast<unsigned long long>(word));
-  }
-}
-
-template <quantization_scheme S>
-__device__ call_factors derive_factors(float reference, bool own, int target) {
-  call_factors f;
-  if (own && S::policy == nonfinite::saturate) reference = finite_or_nan(reference);
-  const bool usable = fp32::is_finite(reference) || (S::tensor_scale::accepts_infinity && fp32::is_infinite(reference));
-  f.refused = !usable || (fp32::is_negative(reference) && !fp32::is_zero(reference));
-  if (f.refused) {
-    f.forward = {fp32::quiet_nan(), fp32::quiet_nan(), fp32::quiet_nan(), target};
-  } else {
-    f.forward = S::factors(fp32::abs(reference), target);
-  }
-  f.back = S::from_stored(S::stored(f.forward));
-  return f;
-}
-
-// The factors of a call with one tensor scale, derived once a thread block; the first one writes the datum.
-template <quantization_scheme S, class T, class Sink>
-__device__ call_factors share_factors(const quantize_call<S, T>& call, const Sink& sink) {
-  if constexpr (!S::has_tensor_scale) {
-    return {};
-  } else {
-    if (call.tiled) return {};
-    __shared__ float shared[6];
-    __shared__ int refused;
-    if (threadIdx.x == 0) {
-      const call_factors f = derive_factors<S>(*call.reference, call.own_reference, call.target);
-      const float values[6] = {f.forward.reference, f.forward.encode, f.forward.decode,
-                               f.back.reference,    f.back.encode,    f.back.decode};
-#pragma unroll
-      for (int i = 0; i < 6; ++i) shared[i] = values[i];
-      refused = f.refused ? 1 : 0;
-      if (blockIdx.x == 0) {
-        sink.write_datum(0, S::stored(f.forward));
-        if (f.refused) report(call.status, cuda_status::reference_refused);
-      }
-    }
-    __syncthreads();
-    call_factors f;
-    f.forward = {shared[0], shared[1], shared[2], call.target};
-    f.back = {shared[3], shared[4], shared[5], S::tensor_scale::default_target};
-    f.refused = refused != 0;
-    return f;
-  }
-}
-
-// ---------------------------------------------------------------------------------------------------------------
-// Where codes go: to memory, or through the decoder back into a matrix.
-
-template <class S>
-struct packed_sink {
-  using chunk_format = typename S::element;
-
-  quantized_view<S> out;
-  bool aligned;  // codes of full chunks begin on a multiple of packed_chunk::access
-
-  __device__ void write_datum(index_t tile, float datum) const { out.datum[tile] = datum; }
-  __device__ void write_scale(index_t block_row, index_t block_col, typename S::scale::storage scale) const {
-    out.scales[out.scale_offset(block_row, block_col)] = scale;
-  }
-  template <int Chunk>
-  __device__ void write_chunk(index_t r, index_t k, int n, const packed_chunk<chunk_format, Chunk>& codes,
-                              typename S::scale::storage, const tensor_factors&) const {
-    if (n > 0) codes.store(out.codes + r * out.code_pitch + k * S::element::bits / 8, n, aligned);
-  }
-};
-
-template <class S, class U>
-struct decoded_sink {
-  using chunk_format = typename S::element;
-
-  strided_matrix<U> out;
-
-  __device__ void write_datum(index_t, float) const {}
-  __device__ void write_scale(index_t, index_t, typename S::scale::storage) const {}
-  template <int Chunk>
-  __device__ void write_chunk(index_t r, index_t k, int n, const packed_chunk<chunk_format, Chunk>& codes,
-                              typename S::scale::storage scale, const tensor_factors& back) const {
-    const float s = S::scale::decode(scale);
-    float y[Chunk];
-#pragma unroll
-    for (int i = 0; i < Chunk; ++i) {
-      y[i] = S::rule::template decoded<S>(decode_code<typename S::element>(codes.get(i)), s, back);
-    }
-    store_chunk(out.at(r, k), out.k_stride, n, out.wide, y);
-  }
-};
-
-// ---------------------------------------------------------------------------------------------------------------
-// Chunks of one block.
-
-template <class Rule>
-inline constexpr bool is_mx_rule = false;
-template <mx_scale How>
-inline constexpr bool is_mx_rule<mx_rule<How>> = true;
-
-// Modes that give the same answer for all remainders below 2^-32 of a step, zero included.
-template <class R>
-inline constexpr bool ignores_tiny_remainders = std::is_same_v<R, nearest_even>;
-template <int Bits>
-inline constexpr bool ignores_tiny_remainders<stochastic_midpoint<Bits>> = true;
-template <int Bits>
-inline constexpr bool ignores_tiny_remainders<stochastic_floor<Bits>> = true;
-
-// encode_element<S, R>, fast where a float carries what the element is rounded from.
-template <quantization_scheme S, rounding_mode R, class Divisor>
-__device__ typename S::element::storage encode_in_block(float x, const Divisor& divisor, std::uint32_t random) {
-  using element = typename S::element;
-  const float y = S::policy == nonfinite::saturate ? finite_or_nan(x) : x;
-  if constexpr (is_mx_rule<typename S::rule> && small_minifloat<element> && ignores_tiny_remainders<R> &&
-                S::scale::bits == 8 && S::scale::bias == 127) {
-    // By 2^-exponent, exactly but for results so far below the format's smallest step that they count as nothing.
-    const int e = -divisor;  // -128 ... 127
-    const std::uint32_t power = e > -127 ? static_cast<std::uint32_t>(e + 127) << 23 : 0x00400000u >> (-127 - e);
-    return encode_float<element, R>(fp32::is_nan(y) ? y : fp32::mul(y, fp32::from_bits(power)), random);
-  } else {
-    auto scaled = S::rule::template scaled<S>(y, divisor);
-    if constexpr (std::is_same_v<decltype(scaled), float>) {
-      if constexpr (element::has_nan) {
-        if (fp32::is_nan(scaled)) scaled = fp32::copy_sign(fp32::quiet_nan(), x);
-      }
-      return encode_float<element, R>(scaled, random);
-    } else {
-      return element::encode(scaled, R{}, overflow::saturate, random);
-    }
-  }
-}
-
-// The codes of a chunk whose first element has `position` (random.hpp); 0 beyond n.
-template <quantization_scheme S, rounding_mode R, int Chunk, class Divisor>
-__device__ packed_chunk<typename S::element, Chunk> encode_chunk(const float (&x)[Chunk], int n, const Divisor& divisor,
-                                                                 random_key key, std::uint64_t position) {
-  packed_chunk<typename S::element, Chunk> codes;
-  if constexpr (R::random_bits == 0) {
-#pragma unroll
-    for (int i = 0; i < Chunk; ++i) {
-      const std::uint32_t code = encode_in_block<S, R>(x[i], divisor, 0);
-      codes.put(i, i < n ? code : 0);
-    }
-  } else {
-    constexpr int per_call = draws_per_call<R::random_bits>;
-    if constexpr (Chunk % per_call == 0) {  // chunks begin with the first draw of a call
-      philox_words words;
-#pragma unroll
-      for (int i = 0; i < Chunk; ++i) {
-        if (i % per_call == 0) {
-          words = philox4x32(key, position / per_call + static_cast<std::uint64_t>(i / per_call));
-        }
-        const std::uint32_t random = extract_draw<R::random_bits>(words, i % per_call);
-        const std::uint32_t code = encode_in_block<S, R>(x[i], divisor, random);
-        codes.put(i, i < n ? code : 0);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < Chunk; ++i) {
-        const std::uint64_t p = position + static_cast<std::uint64_t>(i);
-        const std::uint32_t random =
-            select_draw<R::random_bits>(philox4x32(key, p / per_call), static_cast<unsigned>(p % per_call));
-        const std::uint32_t code = encode_in_block<S, R>(x[i], divisor, random);
-        codes.put(i, i < n ? code : 0);
-      }
-    }
-  }
-  return codes;
-}
 
 // One thread's share of one block.
 template <quantization_scheme S, class Split, class T>
@@ -431,7 +208,7 @@ template <quantization_scheme S, rounding_mode R, class T, class Sink>
 __global__ void __launch_bounds__(largest_thread_block)
     quantize_kernel(const quantize_call<S, T> call, const Sink sink) {
   using split = quantize_split<S>;
-  call_factors factors = share_factors<S>(call, sink);
+  call_factors factors = share_factors<S>(call, load_reference(call), sink);
   const index_t block_rows = ceil_div(call.rows, index_t{S::block::rows});
   const index_t block_cols = ceil_div(call.cols, index_t{S::block::columns});
   if constexpr (S::has_tensor_scale) {
@@ -503,11 +280,10 @@ constexpr bool takes_own_amax(const quantize_options& options) noexcept {
   return S::has_tensor_scale && options.reference == nullptr;
 }
 
-// Enqueues the amax of `in`, or of its tiles, where that is this call's reference, and describes the call.
+// Describes a call, but for the reference of one that takes its own amax.
 template <quantization_scheme S, class R, class T>
-quantize_call<S, T> begin_quantize(const cuda& executor, matrix_view<const T> in, const R& rounding,
-                                   const quantize_options& options, std::span<std::byte> workspace,
-                                   tensor_tile tile = {}) {
+quantize_call<S, T> describe_quantize(const cuda& executor, matrix_view<const T> in, const R& rounding,
+                                      const quantize_options& options, tensor_tile tile = {}) {
   static_assert(!refines_scale<S> || !std::is_same_v<R, typename mode_parts<R>::elements>,
                 "this scheme draws for its scale: see with_scale_draws");
   quantize_call<S, T> call = {};
@@ -521,46 +297,88 @@ quantize_call<S, T> begin_quantize(const cuda& executor, matrix_view<const T> in
                                               : block_order::col_major;
   call.along = options.axis;
   call.reference = options.reference;
+  call.own_reference = takes_own_amax<S>(options);
   call.target = checked_target<S>(options.target);
   call.key = mode_parts<R>::element_key(rounding);
   call.scale_key = mode_parts<R>::scale_key(rounding);
   call.status = executor.status;
+  call.amax = options.amax;
   const quantized_view<S> grid{.rows = call.rows, .cols = call.cols, .tile = tile};
-  const index_t tiles = grid.tile_rows() * grid.tile_cols();
-  call.tiled = S::has_tensor_scale && tiles > 1;
+  call.tiles = grid.tile_rows() * grid.tile_cols();
+  call.tiled = S::has_tensor_scale && call.tiles > 1;
   call.tile = tile;
-  call.tiles = tiles;
   call.tile_cols = grid.tile_cols();
-  if (takes_own_amax<S>(options)) {
-    const std::size_t needed = static_cast<std::size_t>(tiles) * sizeof(float);
-    if (workspace.size() < needed || !is_aligned(workspace.data(), 0, alignof(float))) {
-      fail("quantization workspace", std::to_string(needed) + " bytes of device memory, aligned to 4",
-           std::to_string(workspace.size()) + " bytes");
-    }
-    float* const own = reinterpret_cast<float*>(workspace.data());
-    if (!call.tiled) {
-      amax_into(executor, in, own);
-    } else {
-      check_launch(executor.launch);
-      clear_bytes(executor, "amax", own, needed);
-      if (!in.empty()) {
-        const index_t blocks =
-            count_thread_blocks<block_split<typename S::block>>(call.grid, index_t{executor.launch.threads});
-        launch(executor, "amax of tiles", &tile_amax_kernel<S, T>, blocks, call, reinterpret_cast<std::uint32_t*>(own));
-      }
-    }
-    call.reference = own;
-    call.own_reference = true;
-  }
   return call;
+}
+
+// The floats that a call without a reference keeps its amax, or those of its tiles, in.
+template <class S, class T>
+float* own_amax_memory(const quantize_call<S, T>& call, std::span<std::byte> workspace) {
+  const std::size_t needed = static_cast<std::size_t>(call.tiles) * sizeof(float);
+  if (workspace.size() < needed || !is_aligned(workspace.data(), 0, alignof(float))) {
+    fail("quantization workspace", std::to_string(needed) + " bytes of device memory, aligned to 4",
+         std::to_string(workspace.size()) + " bytes");
+  }
+  return reinterpret_cast<float*>(workspace.data());
+}
+
+// Enqueues the amax of `in`, or of its tiles, where that is this call's reference, and describes the call.
+template <quantization_scheme S, class R, class T>
+quantize_call<S, T> begin_quantize(const cuda& executor, matrix_view<const T> in, const R& rounding,
+                                   const quantize_options& options, std::span<std::byte> workspace,
+                                   tensor_tile tile = {}) {
+  auto call = describe_quantize<S>(executor, in, rounding, options, tile);
+  if (!call.own_reference) return call;
+  float* const own = own_amax_memory(call, workspace);
+  if (!call.tiled) {
+    amax_into(executor, in, own);
+  } else {
+    check_launch(executor.launch);
+    clear_bytes(executor, "amax", own, static_cast<std::size_t>(call.tiles) * sizeof(float));
+    if (!in.empty()) {
+      const index_t blocks =
+          count_thread_blocks<block_split<typename S::block>>(call.grid, index_t{executor.launch.threads});
+      launch(executor, "amax of tiles", &tile_amax_kernel<S, T>, blocks, call, reinterpret_cast<std::uint32_t*>(own));
+    }
+  }
+  call.reference = own;
+  return call;
+}
+
+// The sink of an output, whose padding the call then covers.
+template <class S, class T>
+packed_sink<S> sink_of(const quantized_view<S>& out, quantize_call<S, T>& call) {
+  if (out.layout == scale_layout::tile_128x4) {
+    call.grid.rows = round_up(call.grid.rows, tile_rows);
+    call.grid.cols = round_up(call.grid.cols, tile_columns);
+  }
+  constexpr int access = packed_chunk<typename S::element, block_split<typename S::block>::chunk>::access;
+  return {out, is_aligned(out.codes, out.code_pitch, access)};
+}
+
+// The input of a call as it lies.
+template <class S, class T>
+matrix_view<const T> input_of(const quantize_call<S, T>& call) noexcept {
+  return call.along == axis::row ? matrix_view<const T>{call.in.data, call.rows, call.cols, call.in.row_stride}
+                                 : matrix_view<const T>{call.in.data, call.cols, call.rows, call.in.k_stride};
 }
 
 template <rounding_mode R, class S, class T, class Sink>
 void launch_quantize(const cuda& executor, const char* what, const quantize_call<S, T>& call, const Sink& sink) {
   check_launch(executor.launch);
+  using elements = typename mode_parts<R>::elements;
+  if constexpr (run_scheme<S, elements> && S::block::rows == 1) {
+    if (fits_rows(call, sink)) return launch_rows<elements, runs_a_thread<Sink>>(executor, what, call, sink);
+  }
+  if (call.amax != nullptr) amax_into(executor, input_of(call), call.amax);
+  if constexpr (run_scheme<S, elements> && S::block::rows == 1) {
+    if (fits_columns(call, sink)) return launch_columns<elements>(executor, what, call, sink);
+  }
+  if constexpr (run_scheme<S, elements> && S::block::is_square && std::is_same_v<elements, nearest_even>) {
+    if (fits_square(call, sink)) return launch_square<elements>(executor, what, call, sink);
+  }
   const index_t blocks = count_thread_blocks<quantize_split<S>>(call.grid, index_t{executor.launch.threads});
-  launch(executor, what, &quantize_kernel<S, typename mode_parts<R>::elements, T, Sink>, larger(blocks, index_t{1}),
-         call, sink);
+  launch(executor, what, &quantize_kernel<S, elements, T, Sink>, larger(blocks, index_t{1}), call, sink);
 }
 
 }  // namespace detail::device
@@ -590,15 +408,12 @@ void quantize_with(const cuda& executor, matrix_view<T> in, quantized_view<S> ou
   detail::check_matrix("input", in);
   detail::check_quantized("output", out);
   detail::check_stored_shape(in, out, options.axis);
-  if (in.empty() && !S::has_tensor_scale) return;
-  auto call = detail::device::begin_quantize<S, R, element>(executor, in, rounding, options, workspace, out.tile);
-  if (out.layout == scale_layout::tile_128x4) {
-    call.grid.rows = round_up(call.grid.rows, tile_rows);
-    call.grid.cols = round_up(call.grid.cols, tile_columns);
+  if (in.empty() && !S::has_tensor_scale) {
+    if (options.amax != nullptr) amax_into(executor, in, options.amax);
+    return;
   }
-  constexpr int access =
-      detail::device::packed_chunk<typename S::element, detail::device::block_split<typename S::block>::chunk>::access;
-  const detail::device::packed_sink<S> sink{out, detail::device::is_aligned(out.codes, out.code_pitch, access)};
+  auto call = detail::device::begin_quantize<S, R, element>(executor, in, rounding, options, workspace, out.tile);
+  const auto sink = detail::device::sink_of(out, call);
   detail::device::launch_quantize<R>(executor, "quantize", call, sink);
 }
 
@@ -620,7 +435,10 @@ void fake_quantize_into(const cuda& executor, matrix_view<T> in, matrix_view<U> 
   detail::check_matrix("input", in);
   detail::check_matrix("output", out);
   detail::check_same_shape(in, out);
-  if (in.empty()) return;
+  if (in.empty()) {
+    if (options.amax != nullptr) amax_into(executor, in, options.amax);
+    return;
+  }
   std::visit(
       [&](auto rounding) {
         using R = decltype(rounding);
@@ -629,6 +447,214 @@ void fake_quantize_into(const cuda& executor, matrix_view<T> in, matrix_view<U> 
         detail::device::launch_quantize<R>(executor, "fake quantization", call, sink);
       },
       options.rounding);
+}
+
+namespace detail::device {
+
+// Calls f with the roundings that both options name, and returns whether it took the work; false where they differ in
+// kind.
+template <class F>
+bool with_common_rounding(const quantize_options& a, const quantize_options& b, F&& f) {
+  if (a.rounding.index() != b.rounding.index()) return false;
+  return std::visit([&](auto rounding) { return f(rounding, std::get<decltype(rounding)>(b.rounding)); }, a.rounding);
+}
+
+inline quantize_options with_axis(quantize_options options, axis direction) {
+  options.axis = direction;
+  return options;
+}
+
+// One kernel for both calls, where it takes them; the amax of the input goes before it where a call wants that.
+template <class R, class S, class T, class RowSink, class ColSink>
+bool try_both(const cuda& executor, const char* what, matrix_view<const T> in, std::span<std::byte> workspace,
+              quantize_call<S, T> row, quantize_call<S, T> col, const RowSink& row_sink, const ColSink& col_sink) {
+  if (!fits_rows(row, row_sink) || !fits_columns(col, col_sink)) return false;
+  if (row.own_reference || col.own_reference) {
+    float* const own = own_amax_memory(row, workspace);
+    amax_into(executor, in, own);
+    if (row.own_reference) row.reference = own;
+    if (col.own_reference) col.reference = own;
+  }
+  if (row.amax != nullptr) amax_into(executor, in, row.amax);
+  if (col.amax != nullptr) amax_into(executor, in, col.amax);
+  launch_both<R>(executor, what, row, col, row_sink, col_sink);
+  return true;
+}
+
+}  // namespace detail::device
+
+// How many bytes of device workspace quantize_both_into wants.
+template <class T, quantization_scheme S>
+constexpr std::size_t quantize_both_workspace(const cuda& executor, matrix_view<T> in, const quantized_view<S>& rows,
+                                              const quantized_view<S>& cols, const quantize_options& row_options = {},
+                                              const quantize_options& col_options = {}) {
+  return larger(quantize_workspace(executor, in, rows, row_options),
+                quantize_workspace(executor, in, cols, col_options));
+}
+
+// Quantizes along the rows into `rows` and along the columns into `cols`, as the host's quantize_both_with does. One
+// read of the input serves both where the elements are E2M1 under a multiplying rule, both roundings are nearest_even
+// or both stochastic_midpoint8, blocks are whole and memory is aligned to 16 bytes; otherwise these are two calls.
+template <class T, quantization_scheme S, rounding_mode RowR, rounding_mode ColR>
+requires matrix_element<std::remove_const_t<T>>
+void quantize_both_with(const cuda& executor, matrix_view<T> in, quantized_view<S> rows, quantized_view<S> cols,
+                        RowR row_rounding, ColR col_rounding, const quantize_options& row_options = {},
+                        const quantize_options& col_options = {}, std::span<std::byte> workspace = {}) {
+  using element = std::remove_const_t<T>;
+  const auto row = detail::device::with_axis(row_options, axis::row);
+  const auto col = detail::device::with_axis(col_options, axis::col);
+  detail::check_matrix("input", in);
+  detail::check_quantized("output along rows", rows);
+  detail::check_quantized("output along columns", cols);
+  detail::check_stored_shape(in, rows, axis::row);
+  detail::check_stored_shape(in, cols, axis::col);
+  if constexpr (detail::device::run_scheme<S, RowR> && S::block::rows == 1 && std::same_as<RowR, ColR>) {
+    auto row_call = detail::device::describe_quantize<S, RowR, element>(executor, in, row_rounding, row, rows.tile);
+    auto col_call = detail::device::describe_quantize<S, ColR, element>(executor, in, col_rounding, col, cols.tile);
+    const auto row_sink = detail::device::sink_of(rows, row_call);
+    const auto col_sink = detail::device::sink_of(cols, col_call);
+    if (detail::device::try_both<RowR, S, element>(executor, "quantize along both axes", in, workspace, row_call,
+                                                   col_call, row_sink, col_sink)) {
+      return;
+    }
+  }
+  quantize_with(executor, in, rows, row_rounding, row, workspace);
+  quantize_with(executor, in, cols, col_rounding, col, workspace);
+}
+
+// The same with the rounding modes that the options name.
+template <class T, quantization_scheme S>
+requires matrix_element<std::remove_const_t<T>>
+void quantize_both_into(const cuda& executor, matrix_view<T> in, quantized_view<S> rows, quantized_view<S> cols,
+                        const quantize_options& row_options = {}, const quantize_options& col_options = {},
+                        std::span<std::byte> workspace = {}) {
+  const bool done =
+      detail::device::with_common_rounding(row_options, col_options, [&]<class R>(const R& row, const R& col) {
+        quantize_both_with(executor, in, rows, cols, row, col, row_options, col_options, workspace);
+        return true;
+      });
+  if (done) return;
+  detail::check_quantized("output along columns", cols);
+  detail::check_stored_shape(in, cols, axis::col);
+  quantize_into(executor, in, rows, detail::device::with_axis(row_options, axis::row), workspace);
+  quantize_into(executor, in, cols, detail::device::with_axis(col_options, axis::col), workspace);
+}
+
+// Fake quantization along the rows into `rows` and along the columns into `cols`, both of the shape of `in`, as the
+// host's fake_quantize_both_into does; neither may overlap the input. From one read where quantize_both_into has one.
+template <quantization_scheme S, class T, matrix_element U>
+requires matrix_element<std::remove_const_t<T>>
+void fake_quantize_both_into(const cuda& executor, matrix_view<T> in, matrix_view<U> rows, matrix_view<U> cols,
+                             const quantize_options& row_options = {}, const quantize_options& col_options = {},
+                             std::span<std::byte> workspace = {}) {
+  using element = std::remove_const_t<T>;
+  const auto row = detail::device::with_axis(row_options, axis::row);
+  const auto col = detail::device::with_axis(col_options, axis::col);
+  detail::check_matrix("input", in);
+  detail::check_matrix("output along rows", rows);
+  detail::check_matrix("output along columns", cols);
+  detail::check_same_shape(in, rows);
+  detail::check_same_shape(in, cols);
+  const bool done = detail::device::with_common_rounding(row, col, [&]<class R>(const R& a, const R& b) {
+    if constexpr (detail::device::run_scheme<S, R> && S::block::rows == 1) {
+      const detail::device::decoded_sink<S, U> row_sink{detail::device::as_stored(rows, axis::row)};
+      const detail::device::decoded_sink<S, U> col_sink{detail::device::as_stored(cols, axis::col)};
+      return detail::device::try_both<R, S, element>(
+          executor, "fake quantization along both axes", in, workspace,
+          detail::device::describe_quantize<S, R, element>(executor, in, a, row),
+          detail::device::describe_quantize<S, R, element>(executor, in, b, col), row_sink, col_sink);
+    } else {
+      return false;
+    }
+  });
+  if (done) return;
+  fake_quantize_into<S>(executor, in, rows, row, workspace);
+  fake_quantize_into<S>(executor, in, cols, col, workspace);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// The Hadamard transform and quantization in one pass.
+
+namespace detail::device {
+
+// Calls f with the transform that a kernel of whole blocks applies in registers, and returns whether there is one.
+template <class S, class T, class F>
+bool with_run_transform(const hadamard_options& options, F&& f) {
+  constexpr int n = S::block::columns;
+  if (options.size == 16) return f(hadamard_transform<T, 16>(options.signs));
+  if constexpr (n % 32 == 0) {
+    if (options.size == 32) return f(hadamard_transform<T, 32>(options.signs));
+  }
+  return false;
+}
+
+template <class R, class S, class T>
+bool try_transformed(const cuda& executor, const quantize_call<S, T>& call, const packed_sink<S>& sink,
+                     const hadamard_options& transform) {
+  if constexpr (run_scheme<S, R> && S::block::rows == 1) {
+    if (call.own_reference) return false;
+    return with_run_transform<S, T>(transform, [&](const auto& run) {
+      if (fits_rows(call, sink)) {
+        launch_rows<R, 1>(executor, "transform and quantize", call, sink, run);
+        return true;
+      }
+      if (call.amax != nullptr || !fits_columns(call, sink)) return false;
+      launch_columns<R>(executor, "transform and quantize", call, sink, run);
+      return true;
+    });
+  } else {
+    return false;
+  }
+}
+
+}  // namespace detail::device
+
+// How many bytes of device workspace hadamard_quantize_into wants at most: room for the transformed matrix and its
+// amax, which only calls want that are not one kernel.
+template <class T, quantization_scheme S>
+constexpr std::size_t hadamard_quantize_workspace(const cuda& executor, matrix_view<T> in, const quantized_view<S>& out,
+                                                  const quantize_options& options = {}) {
+  return static_cast<std::size_t>(in.rows * in.cols) * sizeof(float) + quantize_workspace(executor, in, out, options);
+}
+
+// Quantizes the Hadamard transform of `in`, as the host's hadamard_quantize_with does. One kernel without workspace
+// where a reference is given (or the scheme has no tensor scale), the transform has size 16, or 32 under blocks of 32,
+// and quantize_both_with would take one kernel; otherwise the transform goes through the workspace.
+template <class T, quantization_scheme S, rounding_mode R>
+requires matrix_element<std::remove_const_t<T>>
+void hadamard_quantize_with(const cuda& executor, matrix_view<T> in, quantized_view<S> out, R rounding,
+                            const hadamard_options& transform, const quantize_options& options = {},
+                            std::span<std::byte> workspace = {}) {
+  using element = std::remove_const_t<T>;
+  detail::check_matrix("input", in);
+  detail::check_quantized("output", out);
+  detail::check_stored_shape(in, out, options.axis);
+  detail::check_hadamard(transform, options.axis == axis::row ? in.cols : in.rows);
+  auto call = detail::device::describe_quantize<S, R, element>(executor, in, rounding, options, out.tile);
+  const auto sink = detail::device::sink_of(out, call);
+  if (detail::device::try_transformed<R>(executor, call, sink, transform)) return;
+  const std::size_t matrix_bytes = static_cast<std::size_t>(in.rows * in.cols) * sizeof(float);
+  const std::size_t needed = hadamard_quantize_workspace(executor, in, out, options);
+  if (workspace.size() < needed || !detail::device::is_aligned(workspace.data(), 0, alignof(float))) {
+    detail::fail("workspace of a transform and quantization",
+                 std::to_string(needed) + " bytes of device memory, aligned to 4",
+                 std::to_string(workspace.size()) + " bytes");
+  }
+  const auto transformed = matrix(reinterpret_cast<float*>(workspace.data()), in.rows, in.cols);
+  hadamard_options along = transform;
+  along.axis = options.axis;
+  hadamard_into(executor, in, transformed, along);
+  quantize_with(executor, transformed, out, rounding, options, workspace.subspan(matrix_bytes));
+}
+
+// The same with the rounding mode that the options name.
+template <class T, quantization_scheme S>
+requires matrix_element<std::remove_const_t<T>>
+void hadamard_quantize_into(const cuda& executor, matrix_view<T> in, quantized_view<S> out,
+                            const hadamard_options& transform, const quantize_options& options = {},
+                            std::span<std::byte> workspace = {}) {
+  std::visit([&](auto rounding) { hadamard_quantize_with(executor, in, out, rounding, transform, options, workspace); },
+             options.rounding);
 }
 
 // Owning forms hold host memory; on the device, memory is the caller's.
@@ -700,6 +726,13 @@ void dequantize_into(const cuda& executor, quantized_view<S> in, matrix_view<T> 
   detail::check_stored_shape(out, in, along);
   detail::device::check_launch(executor.launch);
   if (in.empty()) return;
+  if constexpr (detail::device::has_chunk_decoding<scheme>) {
+    const auto stored = detail::device::as_stored(out, along);
+    const quantized_view<const scheme> read = in;
+    if (detail::device::fits_decode_rows(read, stored)) {
+      return detail::device::launch_decode_rows<detail::device::decode_chunks_a_thread>(executor, read, stored);
+    }
+  }
   detail::device::dequantize_call<scheme, T> call = {};
   call.in = in;
   call.out = detail::device::as_stored(out, along);

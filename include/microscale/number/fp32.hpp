@@ -166,6 +166,18 @@ MICROSCALE_HD constexpr float div(float a, float b) noexcept {
 #endif
 }
 
+// fl(1 / a), on the device in fewer instructions than div.
+MICROSCALE_HD constexpr float reciprocal(float a) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float r;
+    asm("rcp.rn.f32 %0, %1;" : "=f"(r) : "f"(a));
+    return r;
+  }
+#endif
+  return div(1.0f, a);
+}
+
 // fl(a + b)
 MICROSCALE_HD constexpr float add(float a, float b) noexcept {
   if (__builtin_is_constant_evaluated()) return detail::constant_add(a, b);
@@ -194,19 +206,40 @@ MICROSCALE_HD inline float sqrt(float a) noexcept {
 
 // a < b for numbers; a NaN has no place in this order. Zeros of both signs are equal.
 MICROSCALE_HD constexpr bool less(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    int r;
+    asm("{\n\t.reg .pred p;\n\tsetp.lt.f32 p, %1, %2;\n\tselp.s32 %0, 1, 0, p;\n\t}" : "=r"(r) : "f"(a), "f"(b));
+    return r != 0;
+  }
+#endif
   return !(is_zero(a) && is_zero(b)) && detail::order_key(a) < detail::order_key(b);
 }
 
-// The smaller (larger) number; a NaN yields to the other argument (C's fminf and fmaxf).
+// The smaller (larger) number, -0 being smaller than +0; a NaN yields to the other argument (C's fminf and fmaxf).
 MICROSCALE_HD constexpr float min_number(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float r;
+    asm("min.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+  }
+#endif
   if (is_nan(a)) return b;
   if (is_nan(b)) return a;
-  return less(b, a) ? b : a;
+  return detail::order_key(b) < detail::order_key(a) ? b : a;
 }
 MICROSCALE_HD constexpr float max_number(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float r;
+    asm("max.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+  }
+#endif
   if (is_nan(a)) return b;
   if (is_nan(b)) return a;
-  return less(a, b) ? b : a;
+  return detail::order_key(a) < detail::order_key(b) ? b : a;
 }
 
 // x moved into [low, high]; a NaN stays a NaN.

@@ -17,23 +17,58 @@ struct philox_words {
   friend constexpr bool operator==(const philox_words&, const philox_words&) = default;
 };
 
+namespace detail {
+
+// The 64 bits of a * b. On the device the instruction itself: nvcc adds up a product of 64-bit numbers otherwise.
+MICROSCALE_HD constexpr std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    std::uint64_t p;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(p) : "r"(a), "r"(b));
+    return p;
+  }
+#endif
+  return std::uint64_t{a} * b;
+}
+
+}  // namespace detail
+
+// The keys of the ten rounds, for those who make many calls under one key.
+struct philox_keys {
+  std::uint32_t low[10], high[10];
+  std::uint64_t stream;
+
+  MICROSCALE_HD constexpr explicit philox_keys(random_key key) noexcept : low{}, high{}, stream(key.stream) {
+    std::uint32_t k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      low[round] = k0;
+      high[round] = k1;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+  }
+};
+
 // Ten rounds of Philox4x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) on the counter
 // {index, stream} under the key {seed}, 64 bits each, low word first.
-MICROSCALE_HD constexpr philox_words philox4x32(random_key key, std::uint64_t index) noexcept {
+MICROSCALE_HD constexpr philox_words philox4x32(const philox_keys& keys, std::uint64_t index) noexcept {
   std::uint32_t c0 = static_cast<std::uint32_t>(index), c1 = static_cast<std::uint32_t>(index >> 32);
-  std::uint32_t c2 = static_cast<std::uint32_t>(key.stream), c3 = static_cast<std::uint32_t>(key.stream >> 32);
-  std::uint32_t k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
+  std::uint32_t c2 = static_cast<std::uint32_t>(keys.stream), c3 = static_cast<std::uint32_t>(keys.stream >> 32);
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0;
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2;
-    c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    const std::uint64_t p0 = detail::wide_product(0xD2511F53u, c0);
+    const std::uint64_t p1 = detail::wide_product(0xCD9E8D57u, c2);
+    c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ keys.low[round];
     c1 = static_cast<std::uint32_t>(p1);
-    c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ keys.high[round];
     c3 = static_cast<std::uint32_t>(p0);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
   }
   return {{c0, c1, c2, c3}};
+}
+MICROSCALE_HD constexpr philox_words philox4x32(random_key key, std::uint64_t index) noexcept {
+  return philox4x32(philox_keys(key), index);
 }
 
 // How many draws of `Bits` bits one Philox call yields.

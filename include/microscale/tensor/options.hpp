@@ -97,6 +97,10 @@ struct quantize_options {
   // The block scale that a block with amax == reference gets; 0 means the scheme's own. Only for schemes that store a
   // multiplier, since decoding does not need it.
   int target = 0;
+  // Where the amax of this very input goes, NaN passed over, however it is quantized: what a later call's reference may
+  // be. Null: nowhere. Memory like the reference's, but not the reference itself. On a device it comes out of the pass
+  // that quantizes, where whole aligned blocks along rows allow, and costs one more read where not.
+  float* amax = nullptr;
 };
 
 namespace detail {

@@ -321,6 +321,7 @@ void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S
   detail::run_ranges(executor, out.block_rows(), S::block::rows * out.cols, [&](index_t first, index_t last) {
     detail::ranges_of(executor).quantize(in, out, factors_at, options.axis, rounding, first, last);
   });
+  if (options.amax != nullptr) *options.amax = amax(executor, in);
   if constexpr (S::has_tensor_scale) {
     for (index_t i = 0; i < tiles; ++i) {
       out.datum[i] = S::stored(tiles == 1 ? whole : detail::factors_in_default_environment<S>(out.datum[i], target));
@@ -371,6 +372,7 @@ void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view
     t = detail::factors_in_default_environment<S>(detail::resolve_reference<S>(executor, in, options.reference),
                                                   target);
   }
+  if (options.amax != nullptr) *options.amax = amax(executor, in);  // the output may be the same memory
   const bool along_rows = options.axis == axis::row;
   const index_t block_rows = ceil_div(along_rows ? in.rows : in.cols, index_t{S::block::rows});
   using ranges = decltype(detail::ranges_of(executor));
@@ -380,6 +382,45 @@ void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view
           detail::ranges_of(executor).template fake_quantize<S>(in, out, t, options.axis, rounding, first, last);
         });
   });
+}
+
+// Quantizes along the rows into `rows` and along the columns into `cols` (the transpose, K-major): quantize_with twice,
+// each with its own rounding and options, whose axes are not read. What a training step wants of X and of dY.
+template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode RowR, rounding_mode ColR>
+void quantize_both_with(const Executor& executor, matrix_view<T> in, quantized_view<S> rows, quantized_view<S> cols,
+                        RowR row_rounding, ColR col_rounding, quantize_options row_options = {},
+                        quantize_options col_options = {}) {
+  row_options.axis = axis::row;
+  col_options.axis = axis::col;
+  detail::check_quantized("output along columns", cols);
+  detail::check_stored_shape(in, cols, axis::col);
+  quantize_with(executor, in, rows, row_rounding, row_options);
+  quantize_with(executor, in, cols, col_rounding, col_options);
+}
+
+// The same with the rounding modes that the options name. Host executors need no workspace.
+template <host_executor Executor, readable_element T, quantization_scheme S>
+void quantize_both_into(const Executor& executor, matrix_view<T> in, quantized_view<S> rows, quantized_view<S> cols,
+                        quantize_options row_options = {}, quantize_options col_options = {},
+                        std::span<std::byte> /*workspace*/ = {}) {
+  row_options.axis = axis::row;
+  col_options.axis = axis::col;
+  detail::check_quantized("output along columns", cols);
+  detail::check_stored_shape(in, cols, axis::col);
+  quantize_into(executor, in, rows, row_options);
+  quantize_into(executor, in, cols, col_options);
+}
+
+// fake_quantize_into along the rows into `rows`, and along the columns into `cols`; neither may overlap the input.
+template <quantization_scheme S, host_executor Executor, readable_element T, matrix_element U>
+void fake_quantize_both_into(const Executor& executor, matrix_view<T> in, matrix_view<U> rows, matrix_view<U> cols,
+                             quantize_options row_options = {}, quantize_options col_options = {}) {
+  row_options.axis = axis::row;
+  col_options.axis = axis::col;
+  detail::check_matrix("output along columns", cols);
+  detail::check_same_shape(in, cols);
+  fake_quantize_into<S>(executor, in, rows, row_options);
+  fake_quantize_into<S>(executor, in, cols, col_options);
 }
 
 }  // namespace microscale
