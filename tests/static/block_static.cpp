@@ -80,7 +80,6 @@ static_assert(ms::ue5m3_fp4::factors(0).encode == 1 && ms::nvfp4_torchao::factor
 static_assert(ms::ue5m3_fp4::factors(6, 2048).encode == 2048 && ms::ue5m3_fp4::factors(6).encode == 448);
 static_assert(ms::nvfp4_4over6::factors(1536).encode == 1 && ms::nvfp4_4over6::factors(1536).target == 256);
 
-// What a tensor stores is what its scheme decodes from.
 // Whichever factor a policy computes first, the other is its reciprocal, rounded; reference and target are what was
 // given.
 template <class S>
@@ -101,6 +100,7 @@ static_assert(has_factors<ms::nvfp4_compressed_tensors>(reference, by_product, o
 static_assert(has_factors<ms::nvfp4_exact>(reference, over(down), down, 448));
 static_assert(has_factors<ms::mxfp4>(1, 1, 1, 1));
 
+// What a tensor stores is what its scheme decodes from.
 static_assert(ms::nvfp4::stored(ms::nvfp4::factors(3.0f)) == 3.0f);
 static_assert(ms::nvfp4::decode_multiplier(2688.0f) == 1.0f);
 static_assert(ms::nvfp4_torchao::stored(ms::nvfp4_torchao::factors(1344.0f)) == 0.5f);

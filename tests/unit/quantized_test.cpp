@@ -41,7 +41,9 @@ TEST_CASE("a new quantized matrix is one of zeros, and an empty one is whole") {
   const ms::quantized<ms::ue5m3_fp4> q(3, 20);
   const auto values = ms::dequantize(q);
   CHECK(values == std::vector<float>(60, 0.0f));
-  CHECK(ms::quantized<ms::ue5m3_fp4>().datum() == 1.0f);
+  const ms::quantized<ms::ue5m3_fp4> none;
+  CHECK((none.rows() == 0 && none.cols() == 0 && none.datum() == 1.0f && none.view().empty()));
+  CHECK((none.view().layout == ms::scale_layout::linear && none.view().tile == ms::tensor_tile{}));
   const std::vector<float> nothing;
   const auto empty = ms::quantize<ms::nvfp4_2d>(ms::matrix(nothing, 0, 20));
   CHECK((empty.rows() == 0 && empty.cols() == 20 && empty.codes().empty() && empty.scales().empty()));

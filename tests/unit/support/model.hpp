@@ -100,7 +100,7 @@ struct block {
 };
 
 // `random` has one integer for each element, or is empty.
-block quantize(const scheme& s, float reference, const std::vector<float>& values,
+block quantize(const scheme& s, float reference, const std::vector<float>& given,
                rounding how = rounding::nearest_even, const std::vector<unsigned>& random = {});
 
 }  // namespace model
