@@ -1,6 +1,7 @@
 // The kernels of whole, aligned blocks (quantize_rows.cuh, quantize_square.cuh, quantize_both.cuh) on the GPU against
 // the definition on the host: shapes that they take and some that they just do not, data that is made to hurt,
 // references at both ends of binary32.
+#include <microscale/tensor/hadamard_quantize.hpp>
 #include <microscale/tensor/quantized.hpp>
 
 #include "tensor_test.cuh"

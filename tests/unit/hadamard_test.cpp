@@ -1,5 +1,5 @@
 // The Hadamard transform: its order of operations, its matrix, its signs, its axes and its errors.
-#include <microscale/tensor/hadamard.hpp>
+#include <microscale/tensor/hadamard_quantize.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>

@@ -3,15 +3,11 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <span>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include "../number/random.hpp"
 #include "executor.hpp"
 #include "options.hpp"
-#include "quantize.hpp"
 
 namespace microscale {
 
@@ -150,28 +146,6 @@ void hadamard_into(const Executor& executor, matrix_view<T> in, matrix_view<U> o
       }
     });
   });
-}
-
-// Quantizes the Hadamard transform of `in`: hadamard_into to FP32 along options.axis (transform.axis is not read), then
-// quantize_with. The amax of a call without a reference is that of the transform.
-template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode R>
-void hadamard_quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S> out, R rounding,
-                            hadamard_options transform, const quantize_options& options = {}) {
-  detail::check_matrix("input", in);
-  std::vector<float> transformed(static_cast<std::size_t>(in.rows * in.cols));
-  const auto middle = matrix(transformed.data(), in.rows, in.cols);
-  transform.axis = options.axis;
-  hadamard_into(executor, in, middle, transform);
-  quantize_with(executor, middle, out, rounding, options);
-}
-
-// The same with the rounding mode that the options name. Host executors need no workspace.
-template <host_executor Executor, readable_element T, quantization_scheme S>
-void hadamard_quantize_into(const Executor& executor, matrix_view<T> in, quantized_view<S> out,
-                            const hadamard_options& transform, const quantize_options& options = {},
-                            std::span<std::byte> /*workspace*/ = {}) {
-  std::visit([&](auto rounding) { hadamard_quantize_with(executor, in, out, rounding, transform, options); },
-             options.rounding);
 }
 
 }  // namespace microscale

@@ -1,12 +1,38 @@
-// The Hadamard transform and quantization in one pass, without a matrix in between.
+// The Hadamard transform and quantization: the definition, and one pass without a matrix in between.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
+#include <variant>
+#include <vector>
 
 #include "hadamard.hpp"
 #include "quantize.hpp"
 
 namespace microscale {
+
+// Quantizes the Hadamard transform of `in`: hadamard_into to FP32 along options.axis (transform.axis is not read), then
+// quantize_with. The amax of a call without a reference is that of the transform.
+template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode R>
+void hadamard_quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S> out, R rounding,
+                            hadamard_options transform, const quantize_options& options = {}) {
+  detail::check_matrix("input", in);
+  std::vector<float> transformed(static_cast<std::size_t>(in.rows * in.cols));
+  const auto middle = matrix(transformed.data(), in.rows, in.cols);
+  transform.axis = options.axis;
+  hadamard_into(executor, in, middle, transform);
+  quantize_with(executor, middle, out, rounding, options);
+}
+
+// The same with the rounding mode that the options name. Host executors need no workspace.
+template <host_executor Executor, readable_element T, quantization_scheme S>
+void hadamard_quantize_into(const Executor& executor, matrix_view<T> in, quantized_view<S> out,
+                            const hadamard_options& transform, const quantize_options& options = {},
+                            std::span<std::byte> /*workspace*/ = {}) {
+  std::visit([&](auto rounding) { hadamard_quantize_with(executor, in, out, rounding, transform, options); },
+             options.rounding);
+}
 
 namespace detail {
 
@@ -34,7 +60,8 @@ void hadamard_quantize_one_block(matrix_view<T> in, const quantized_view<S>& out
 
 // What hadamard_into over runs of Size along options.axis, into FP32, and then quantize_with would give, in one pass.
 // Size divides the length of a block and the length along the axis. The reference (of the transformed data) has to be
-// given where the scheme has a tensor scale, there is one tensor scale, and the scheme does not reject.
+// given where the scheme has a tensor scale, there is one tensor scale, no amax is asked for (options.amax), and the
+// scheme does not reject.
 template <int Size, host_executor Executor, readable_element T, quantization_scheme S, rounding_mode R>
 void hadamard_quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S> out,
                             const hadamard_signs& signs, R rounding, const quantize_options& options) {
@@ -48,6 +75,7 @@ void hadamard_quantize_with(const Executor& executor, matrix_view<T> in, quantiz
     detail::fail("output", "one tensor scale", "tiles of " + detail::shape_text(out.tile.rows, out.tile.cols));
   }
   if (S::has_tensor_scale && options.reference == nullptr) detail::fail("reference", "the amax to use", "none");
+  if (options.amax != nullptr) detail::fail("amax", "a null pointer", "memory for that of the transform");
   const int target = detail::checked_target<S>(options.target);
   tensor_factors t;
   if constexpr (S::has_tensor_scale) {
