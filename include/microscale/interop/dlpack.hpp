@@ -136,7 +136,7 @@ matrix_view<T> import_matrix(const tensor& t, device_type where = device_cpu) {
   }
   if (t.ndim != 1 && t.ndim != 2) detail::refuse("one or two dimensions", std::to_string(t.ndim));
   const std::int64_t rows = t.ndim == 2 ? t.shape[0] : 1, cols = t.shape[t.ndim - 1];
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(2 * sizeof(T));
+  constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)() / static_cast<std::int64_t>(2 * sizeof(T));
   if (rows < 0 || cols < 0 || (rows > 0 && cols > most / rows)) {
     detail::refuse("a shape that fits memory", microscale::detail::shape_text(rows, cols));
   }

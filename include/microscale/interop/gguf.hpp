@@ -143,7 +143,7 @@ inline gguf_entry read_gguf_entry(gguf_cursor& in, gguf_file& out) {
   if (dimensions > 4) refuse(what, "more than 4 dimensions");
   for (std::uint32_t i = 0; i < dimensions; ++i) {
     const auto extent = in.number<std::uint64_t>();
-    if (extent > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    if (extent > static_cast<std::uint64_t>((std::numeric_limits<std::int64_t>::max)()))
       refuse(what, "a dimension too large");
     t.shape.insert(t.shape.begin(), static_cast<std::int64_t>(extent));
   }

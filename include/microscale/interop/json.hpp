@@ -123,7 +123,7 @@ class json_reader {
     std::int64_t value = 0;
     for (; at_ < text_.size() && is_digit(text_[at_]); ++at_) {
       const int digit = text_[at_] - '0';
-      if (value > (std::numeric_limits<std::int64_t>::max() - digit) / 10) refuse("a number too large");
+      if (value > ((std::numeric_limits<std::int64_t>::max)() - digit) / 10) refuse("a number too large");
       value = value * 10 + digit;
     }
     if (at_ == first) refuse("expected a whole number that is not negative");

@@ -114,7 +114,7 @@ class npy_header {
       std::int64_t extent = 0;
       bool any = false;
       for (; !text_.empty() && text_[0] >= '0' && text_[0] <= '9'; text_.remove_prefix(1), any = true) {
-        if (extent > std::numeric_limits<std::int64_t>::max() / 10 - 1) refuse("npy", "a dimension too large");
+        if (extent > (std::numeric_limits<std::int64_t>::max)() / 10 - 1) refuse("npy", "a dimension too large");
         extent = extent * 10 + (text_[0] - '0');
       }
       if (!any) refuse("npy", "a shape that is no tuple of whole numbers");

@@ -153,7 +153,7 @@ inline std::string shown(std::string_view text) {
 // How many bytes a tensor takes; none where that is not a whole number of blocks or does not fit 63 bits. Some
 // dimensions may be zero, but the others may not overflow even so: readers multiply parts of a shape.
 inline std::optional<std::uint64_t> stored_bytes(stored_layout layout, const std::vector<std::int64_t>& shape) {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 64;
+  constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)() / 64;
   std::int64_t product = 1;
   bool empty = false;
   for (const std::int64_t extent : shape) {
