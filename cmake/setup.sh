@@ -13,7 +13,7 @@ is_there() {
     cmake) have cmake && at_least 3.25 "$(cmake --version | sed -n '1s/[^0-9]*//p')" ;;
     ninja) have ninja ;;
     clang) have clang++ ;;
-    clang-tidy | cppcheck) have "$1" ;;
+    clang-tidy | cppcheck | doxygen) have "$1" ;;
     pkg-config) have pkg-config ;;
     debootstrap) have debootstrap ;;
     python3) have python3 ;;
