@@ -1,6 +1,7 @@
 // The figures of one quantized matrix, worked by hand and against a plain double loop.
 #include <microscale/tensor/metrics.hpp>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
@@ -142,6 +143,25 @@ TEST_CASE("the worst block, by hand and added up") {
   x[0] = std::numeric_limits<float>::quiet_NaN();
   const auto poisoned = measured<ms::nvfp4_exact>(x, 2, 32, 2688.0f);
   CHECK((poisoned.nan_scales == 1 && poisoned.nonfinite_blocks == 1 && poisoned.worst_col == 16));
+}
+
+TEST_CASE("a matrix large enough for a table of values, against its rows one by one") {
+  const index_t rows = 120, cols = 300;
+  const std::vector<float> x = difficult(rows, cols, 2);
+  float reference = 0.0f;
+  for (const float v : x) reference = std::isfinite(v) ? std::max(reference, std::fabs(v)) : reference;
+  const auto whole = measured<ms::nvfp4>(x, rows, cols, reference);
+  ms::quantization_metrics sum;
+  for (index_t r = 0; r < rows; ++r) {
+    const auto* row = x.data() + r * cols;
+    auto one = measured<ms::nvfp4>({row, row + cols}, 1, cols, reference);
+    one.worst_row = r;
+    sum += one;
+  }
+  CHECK((whole.largest_error == sum.largest_error && whole.worst_ratio == sum.worst_ratio));
+  CHECK((whole.worst_row == sum.worst_row && whole.worst_col == sum.worst_col && whole.blocks == sum.blocks));
+  // Terms that are not negative, added in another order: 120 * 19 roundings of 2^-53 each way.
+  CHECK(std::fabs(whole.noise - sum.noise) <= 2 * 120 * 19 * 0x1p-53 * sum.noise);
 }
 
 TEST_CASE("measure refuses a source of another shape") {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "quantized.hpp"
 
@@ -64,6 +66,39 @@ struct quantization_metrics {
   }
 };
 
+namespace detail {
+
+// The values of a quantized matrix's elements. Four-bit codes under scales of one byte have 4,096 values, which are
+// looked up where one tensor scale holds for all of a matrix that is much larger.
+template <class Scheme>
+class element_values {
+  static constexpr bool few = Scheme::element::bits == 4 && sizeof(typename Scheme::scale::storage) == 1;
+
+ public:
+  template <class S>
+  explicit element_values(const quantized_view<S>& q) {
+    if constexpr (few) {
+      if (q.tile != tensor_tile{} || q.rows * q.cols < (1 << 15)) return;
+      table_.resize(256 * 16);
+      const tensor_factors t = q.factors();
+      for (unsigned i = 0; i < table_.size(); ++i) {
+        table_[i] = decode_element<Scheme>(static_cast<std::uint8_t>(i % 16), static_cast<std::uint8_t>(i / 16), t);
+      }
+    }
+  }
+
+  // The values under a scale, by code; null where they are to be computed.
+  const float* under(typename Scheme::scale::storage scale) const noexcept {
+    if constexpr (!few) return nullptr;
+    return table_.empty() ? nullptr : table_.data() + 16 * static_cast<std::size_t>(scale);
+  }
+
+ private:
+  std::vector<float> table_;
+};
+
+}  // namespace detail
+
 // Compares `q` with the matrix it came from; `along` as in the quantization.
 template <readable_element T, class S>
 quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis along = axis::row) {
@@ -77,10 +112,12 @@ quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis al
   constexpr double smallest = static_cast<double>(scheme::scale::smallest_positive());
   quantization_metrics m;
   detail::in_default_environment([&] {
+    const detail::element_values<scheme> values(q);
     for (index_t br = 0; br < q.block_rows(); ++br) {
       for (index_t bc = 0; bc < q.block_cols(); ++bc) {
         const block_extent extent = q.extent(br, bc);
         const auto scale = q.scales[q.scale_offset(br, bc)];
+        const float* known = values.under(scale);
         const tensor_factors t = q.factors(q.tile_index(br * block::rows, bc * block::columns));
         // The amax above which the ideal scale rounds past the largest one, and that below which it rounds to zero.
         const double unit = static_cast<double>(t.decode) * static_cast<double>(scheme::element::largest());
@@ -94,7 +131,8 @@ quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis al
             const float x = to_float(along == axis::row ? source(r, k) : source(k, r));
             amax.see(x);
             const double exact = static_cast<double>(x);
-            const double e = exact - static_cast<double>(decode_element<scheme>(q.code(r, k), scale, t));
+            const auto code = q.code(r, k);
+            const double e = exact - static_cast<double>(known ? known[code] : decode_element<scheme>(code, scale, t));
             of_block.signal += exact * exact;
             of_block.noise += e * e;
             of_block.largest_error = std::fabs(e) > of_block.largest_error ? std::fabs(e) : of_block.largest_error;
