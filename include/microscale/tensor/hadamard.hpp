@@ -124,6 +124,18 @@ void with_hadamard_size(int size, F&& f) {
   }
 }
 
+// Lines [first, last) by the executor's own ranges, where it has some that transform. A function of its own, because
+// nvcc does not discard the other branch of an `if constexpr` inside a lambda.
+template <int Size, class Executor, class T, class U>
+void hadamard_range(const Executor& executor, matrix_view<T> in, matrix_view<U> out, const hadamard_options& options,
+                    index_t first, index_t last) {
+  if constexpr (requires { executor.ranges().template hadamard<Size>(in, out, options, first, last); }) {
+    executor.ranges().template hadamard<Size>(in, out, options, first, last);
+  } else {
+    hadamard_lines<Size>(in, out, options, first, last);
+  }
+}
+
 }  // namespace detail
 
 // Transforms each run of options.size elements along the chosen axis; a length that is not a multiple of it is an
@@ -139,11 +151,7 @@ void hadamard_into(const Executor& executor, matrix_view<T> in, matrix_view<U> o
   detail::check_hadamard(options, length);
   detail::with_hadamard_size(options.size, [&]<int Size>() {
     detail::run_ranges(executor, along_row ? in.rows : in.cols, length, [&](index_t first, index_t last) {
-      if constexpr (requires { executor.ranges().template hadamard<Size>(in, out, options, first, last); }) {
-        executor.ranges().template hadamard<Size>(in, out, options, first, last);
-      } else {
-        detail::hadamard_lines<Size>(in, out, options, first, last);
-      }
+      detail::hadamard_range<Size>(executor, in, out, options, first, last);
     });
   });
 }

@@ -30,10 +30,10 @@ class chosen_rounding {
         mode);
   }
 
-  int drawn_bits() const noexcept { return bits_; }
-  random_key key() const noexcept { return key_; }
+  MICROSCALE_HD int drawn_bits() const noexcept { return bits_; }
+  MICROSCALE_HD random_key key() const noexcept { return key_; }
 
-  constexpr bool away(remainder rest, bool odd, bool negative, std::uint32_t random) const noexcept {
+  MICROSCALE_HD constexpr bool away(remainder rest, bool odd, bool negative, std::uint32_t random) const noexcept {
     switch (which_) {
       case 0:
         return of<0>(rest, odd, negative, random);
@@ -57,7 +57,7 @@ class chosen_rounding {
  private:
   static_assert(std::variant_size_v<any_rounding> == 8);
   template <int Which>
-  static constexpr bool of(remainder rest, bool odd, bool negative, std::uint32_t random) noexcept {
+  MICROSCALE_HD static constexpr bool of(remainder rest, bool odd, bool negative, std::uint32_t random) noexcept {
     return std::variant_alternative_t<Which, any_rounding>::away(rest, odd, negative, random);
   }
 
@@ -69,13 +69,14 @@ class chosen_rounding {
 template <class Block>
 class block_draws<chosen_rounding, Block> {
  public:
-  block_draws(const chosen_rounding& rounding, std::uint64_t row, std::uint64_t k, std::uint64_t k_extent) noexcept
+  MICROSCALE_HD block_draws(const chosen_rounding& rounding, std::uint64_t row, std::uint64_t k,
+                            std::uint64_t k_extent) noexcept
       : bits_(rounding.drawn_bits()),
         eight_({rounding.key().seed, rounding.key().stream}, row, k, k_extent),
         sixteen_({rounding.key().seed, rounding.key().stream}, row, k, k_extent),
         all_({rounding.key().seed, rounding.key().stream}, row, k, k_extent) {}
 
-  std::uint32_t operator()(int i) noexcept {
+  MICROSCALE_HD std::uint32_t operator()(int i) noexcept {
     return bits_ == 0 ? 0u : bits_ == 8 ? eight_(i) : bits_ == 16 ? sixteen_(i) : all_(i);
   }
 
