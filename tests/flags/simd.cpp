@@ -54,9 +54,7 @@ void host(const std::string& name, R rounding) {
 
 int main(int argc, char** argv) {
   if (!enter_environment(argc, argv)) return 2;
-  host<ms::nvfp4>("nvfp4", ms::nearest_even{});
-  host<ms::ue5m3_fp4>("ue5m3_fp4, stochastic", ms::stochastic_midpoint8{7, 3});
-  host<ms::nvfp4_modelopt>("nvfp4_modelopt", ms::nearest_even{});
-  host<ms::mxfp8_e4m3>("mxfp8_e4m3", ms::nearest_even{});
+  host<ms::ue5m3_fp4>("ue5m3_fp4, stochastic", ms::stochastic_midpoint8{7, 3});  // products, Philox
+  host<ms::nvfp4_modelopt>("nvfp4_modelopt", ms::nearest_even{});                // quotients
   return failed ? 1 : 0;
 }

@@ -336,10 +336,13 @@ template <class L, class S, class T, class R, int Hadamard>
     encode_blocks<L, S, R>(x, divisor, draws, packed);
     store_blocks(packed, run.codes + first * run.code_step, run.code_step);
     if (run.divisors == nullptr) {
-      std::int32_t scales[W];
-      codes.store(scales);
-      for (int i = 0; i < W; ++i) {
-        run.scales[(first + i) * run.scale_step] = static_cast<typename S::scale::storage>(scales[i]);
+      lanes<typename S::scale::storage, W> scales;
+      scales.v = __builtin_convertvector(codes.v, typename decltype(scales)::vector);
+      typename S::scale::storage* const to = run.scales + first * run.scale_step;
+      if (run.scale_step == 1) {
+        scales.store(to);
+      } else {
+        for (int i = 0; i < W; ++i) to[i * run.scale_step] = scales.v[i];
       }
     }
   }
