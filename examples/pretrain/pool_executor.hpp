@@ -12,9 +12,6 @@ namespace pretrain {
 struct pool_executor {
   thread_pool* pool;
 
-  // Each range as the library's own executor does it, with vector instructions.
-  auto ranges() const { return microscale::host{}.ranges(); }
-
   template <class F>
   void for_ranges(index_t count, index_t cost, F&& f) const {
     constexpr index_t smallest_share = 1 << 12;  // elements that are worth waking a thread
@@ -25,5 +22,10 @@ struct pool_executor {
 };
 
 static_assert(microscale::host_executor<pool_executor>);
+
+// The same, each range done as the library's own executor does it: with vector instructions.
+struct vector_pool_executor : pool_executor {
+  auto ranges() const { return microscale::host{}.ranges(); }
+};
 
 }  // namespace pretrain

@@ -14,12 +14,18 @@ namespace {
 namespace ms = microscale;
 namespace rows = microscale::recipes;
 
+// Vector kernels take a second or so to compile for each scheme and rounding, so only the recipes that one trains with
+// most have them here. The numbers are the same.
+template <class Recipe>
+using executor_for = std::conditional_t<std::is_same_v<Recipe, rows::nvfp4> || std::is_same_v<Recipe, rows::ue5m3>,
+                                        vector_pool_executor, pool_executor>;
+
 // A linear layer of the library under one of its recipes, or under one of your own.
 template <ms::training_recipe Recipe>
 class microscale_linear final : public linear_layer {
  public:
   microscale_linear(const linear_place& place, thread_pool& pool)
-      : executor_{&pool}, layer_(place.in, place.out, place.position), reduce_{place.everyone} {}
+      : executor_{pool_executor{&pool}}, layer_(place.in, place.out, place.position), reduce_{place.everyone} {}
 
   void forward(std::span<const float> x, std::span<const float> w, std::span<float> y,
                const ms::training_step& at) override {
@@ -74,7 +80,7 @@ class microscale_linear final : public linear_layer {
     }
   }
 
-  pool_executor executor_;
+  executor_for<Recipe> executor_;
   ms::linear<Recipe> layer_;
   maximum_over_ranks reduce_;
   ms::training_step at_;
