@@ -29,12 +29,12 @@ namespace microscale::simd {
 
 template <class T, int Width>
 struct lanes {
-  typedef T vector __attribute__((vector_size(Width * sizeof(T))));
+  typedef T vector __attribute__((vector_size(Width * sizeof(T))));  // NOLINT(modernize-use-using)
   static constexpr int width = Width;
 
   vector v;
 
-  [[gnu::always_inline]] lanes() noexcept {}
+  [[gnu::always_inline]] lanes() noexcept {}  // NOLINT(modernize-use-equals-default): `lanes{}` is not to be zeroed
   [[gnu::always_inline]] lanes(const lanes& other) noexcept : v(other.v) {}
   [[gnu::always_inline]] lanes& operator=(const lanes& other) noexcept {
     v = other.v;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "../block/quantize_block.hpp"
 #include "../block/schemes.hpp"

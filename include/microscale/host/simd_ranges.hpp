@@ -2,6 +2,7 @@
 // have them, the statement in tensor/ everywhere else, block by block where it must be.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

@@ -1,6 +1,7 @@
 // What a caller may choose for one quantization.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 
@@ -21,7 +22,7 @@ class chosen_rounding {
  public:
   static constexpr int random_bits = 32;  // at most
 
-  explicit chosen_rounding(const any_rounding& mode) noexcept : which_(static_cast<int>(mode.index())) {
+  explicit chosen_rounding(const any_rounding& mode) : which_(static_cast<int>(mode.index())) {
     std::visit(
         [&]<class R>(const R& rounding) {
           bits_ = R::random_bits;
