@@ -151,8 +151,8 @@ matrix_view<T> import_matrix(const tensor& t, device_type where = device_cpu) {
     }
   }
   if (rows == 0 || cols == 0) return {nullptr, rows, cols, cols};
-  auto* data = static_cast<std::uint8_t*>(t.data) + t.byte_offset;
   if (t.data == nullptr) detail::refuse("memory", "a null pointer");
+  auto* data = static_cast<std::uint8_t*>(t.data) + t.byte_offset;
   if (reinterpret_cast<std::uintptr_t>(data) % alignof(T) != 0)
     detail::refuse("memory aligned for its type", "an odd address");
   return {reinterpret_cast<T*>(data), rows, cols, pitch};
