@@ -1,0 +1,111 @@
+// What the extension asks of the library, with the types taken out: torch's tensors have a dtype and a scheme's name at
+// run time, the library's templates know both when they are compiled. No torch header comes in here, so that nvcc need
+// not read them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <microscale/tensor/hadamard.hpp>
+#include <microscale/tensor/options.hpp>
+
+namespace microscale_torch {
+
+namespace ms = microscale;
+using ms::index_t;
+
+enum class element_type : std::uint8_t { f32, bf16 };
+enum class rounding_kind : std::uint8_t { nearest_even, stochastic_midpoint8, stochastic_floor8 };
+
+// A contiguous row-major matrix.
+struct matrix_memory {
+  void* data = nullptr;
+  element_type type = element_type::f32;
+  index_t rows = 0;
+  index_t cols = 0;
+};
+
+// A quantized matrix, rows x cols as stored, codes and scales packed tightly.
+struct packed_memory {
+  std::uint8_t* codes = nullptr;
+  void* scales = nullptr;
+  float* datum = nullptr;
+  index_t rows = 0;
+  index_t cols = 0;
+};
+
+// Where a call runs: threads of the host, or a stream of the current device.
+struct place {
+  int threads = 1;
+  void* stream = nullptr;
+  const std::uint64_t* stream_offset = nullptr;  // of ms::cuda
+};
+
+struct quantize_request {
+  ms::axis axis = ms::axis::row;
+  rounding_kind rounding = rounding_kind::nearest_even;
+  ms::random_key key = {};
+  const float* reference = nullptr;  // null: the tensor's own amax
+  int target = 0;
+  float* workspace = nullptr;  // one float, in device memory: wanted where there is no reference
+};
+
+struct scheme_facts {
+  std::string name;
+  int element_bits = 0;
+  int scale_bytes = 0;
+  int block_rows = 0;
+  int block_columns = 0;
+  bool has_tensor_scale = false;
+  // Whether BF16 holds an element times its block scale, so that decoding for a BF16 product rounds nothing.
+  bool is_exact_in_bf16 = false;
+};
+
+class scheme_operations {
+ public:
+  virtual ~scheme_operations() = default;
+  virtual const scheme_facts& facts() const = 0;
+  virtual void quantize(const place&, const matrix_memory& in, const packed_memory& out,
+                        const quantize_request&) const = 0;
+  // Either the values, or, with a `multiplier`, element times block scale (rounded to the type of `out`); the product
+  // of that with *multiplier, which is written, is the value. Likewise fake_quantize.
+  virtual void dequantize(const place&, const packed_memory& in, const matrix_memory& out, ms::axis,
+                          float* multiplier) const = 0;
+  virtual void fake_quantize(const place&, const matrix_memory& in, const matrix_memory& out, const quantize_request&,
+                             float* multiplier) const = 0;
+  // Along the rows and along the columns, with the multiplier of both, whose references and targets are the same.
+  virtual void fake_quantize_both(const place& at, const matrix_memory& in, const matrix_memory& rows,
+                                  const matrix_memory& cols, const quantize_request& row_request,
+                                  const quantize_request& col_request, float* multiplier) const {
+    fake_quantize(at, in, rows, row_request, multiplier);
+    fake_quantize(at, in, cols, col_request, multiplier);
+  }
+};
+
+// What depends on no scheme.
+class device_operations {
+ public:
+  virtual ~device_operations() = default;
+  virtual void amax(const place&, const matrix_memory& in, float* out) const = 0;
+  virtual void hadamard(const place&, const matrix_memory& in, const matrix_memory& out,
+                        const ms::hadamard_options&) const = 0;
+  // out = {fl(a b), 0}: what a BLAS in device-pointer mode reads as its alpha and its beta.
+  virtual void multiply(const place&, const float* a, const float* b, float* out) const = 0;
+};
+
+// C = alpha A B^T in FP32, by an accumulation that has a definition.
+using gemm_function = void (*)(const place&, const packed_memory& a, const packed_memory& b, float* c);
+
+enum class backend : std::uint8_t { cpu, cuda };
+
+// The tables of what was built. Looking up what was not is a microscale::error that says so.
+void add_scheme(backend, const scheme_operations*);
+void add_device(backend, const device_operations*);
+void add_gemm(backend, std::string_view a, std::string_view b, std::string_view accumulation, gemm_function);
+const scheme_operations& find_scheme(backend, std::string_view scheme);
+const device_operations& find_device(backend);
+gemm_function find_gemm(backend, std::string_view a, std::string_view b, std::string_view accumulation);
+
+}  // namespace microscale_torch

@@ -1,0 +1,231 @@
+#include "tensors.hpp"
+
+#include <ATen/Parallel.h>
+
+#ifdef MICROSCALE_TORCH_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#include <cublas_v2.h>
+#endif
+
+namespace microscale_torch {
+
+using at::Tensor;
+
+namespace {
+
+constexpr std::pair<rounding_kind, const char*> rounding_names[] = {
+    {rounding_kind::nearest_even, "nearest_even"},
+    {rounding_kind::stochastic_midpoint8, "stochastic_midpoint8"},
+    {rounding_kind::stochastic_floor8, "stochastic_floor8"},
+};
+
+packed_memory memory_of(const packed& p, const scheme_facts& facts) {
+  const std::int64_t block_rows = ms::ceil_div(p.rows, std::int64_t{facts.block_rows});
+  const std::int64_t block_cols = ms::ceil_div(p.cols, std::int64_t{facts.block_columns});
+  TORCH_CHECK(p.codes.scalar_type() == at::kByte && p.codes.is_contiguous() && p.codes.dim() == 2 &&
+                  p.codes.size(1) == ms::packed_bytes(facts.element_bits, p.cols),
+              "codes: expected a contiguous byte tensor with rows of ", ms::packed_bytes(facts.element_bits, p.cols));
+  TORCH_CHECK(p.scales.is_contiguous() && p.scales.dim() == 2 && p.scales.size(0) == block_rows &&
+                  p.scales.size(1) == block_cols && p.scales.element_size() == facts.scale_bytes,
+              "scales: expected a contiguous tensor of ", block_rows, " x ", block_cols);
+  TORCH_CHECK(p.datum.scalar_type() == at::kFloat && p.datum.numel() == 1, "datum: expected one float");
+  return {p.codes.data_ptr<std::uint8_t>(), p.scales.data_ptr(), p.datum.data_ptr<float>(), p.rows, p.cols};
+}
+
+// Room for the amax of a call without a reference.
+Tensor workspace_for(const Tensor& x, const scheme_operations& scheme, quantize_request& request) {
+  if (request.reference != nullptr || !scheme.facts().has_tensor_scale || !x.is_cuda()) return Tensor();
+  Tensor workspace = at::empty({1}, x.options().dtype(at::kFloat));
+  request.workspace = workspace.mutable_data_ptr<float>();
+  return workspace;
+}
+
+// On the CPU no offset is in device memory: it goes into the key at once.
+void apply_offset(const Tensor& x, quantize_request& request, const std::optional<Tensor>& offset) {
+  if (offset && !x.is_cuda()) request.key.stream += static_cast<std::uint64_t>(offset->item<std::int64_t>());
+}
+
+// An empty matrix has no kernel that would write its multiplier.
+Tensor multiplier_for(const Tensor& x) {
+  const auto floats = x.options().dtype(at::kFloat);
+  return x.numel() == 0 ? at::ones({1}, floats) : at::empty({1}, floats);
+}
+
+Tensor as_operand(const decoded_operand& o, bool is_left) {
+  const bool turned = (o.along == ms::axis::row) != is_left;
+  return turned ? o.values.t() : o.values;
+}
+
+}  // namespace
+
+backend backend_of(const Tensor& t) { return t.is_cuda() ? backend::cuda : backend::cpu; }
+
+place place_of([[maybe_unused]] const Tensor& t, [[maybe_unused]] const std::optional<Tensor>& stream_offset) {
+#ifdef MICROSCALE_TORCH_CUDA
+  if (t.is_cuda()) {
+    place p{.threads = 0, .stream = at::cuda::getCurrentCUDAStream(t.device().index()).stream()};
+    if (stream_offset) {
+      p.stream_offset = reinterpret_cast<const std::uint64_t*>(stream_offset->const_data_ptr<std::int64_t>());
+    }
+    return p;
+  }
+#endif
+  return {.threads = at::get_num_threads()};
+}
+
+matrix_memory memory_of(const Tensor& t) {
+  TORCH_CHECK(t.dim() == 2 && t.is_contiguous(), "expected a contiguous matrix, got ", t.sizes());
+  TORCH_CHECK(t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16, "expected FP32 or BF16, got ",
+              t.scalar_type());
+  return {t.data_ptr(), t.scalar_type() == at::kFloat ? element_type::f32 : element_type::bf16, t.size(0), t.size(1)};
+}
+
+rounding_kind rounding_named(const std::string& name) {
+  for (const auto& [kind, text] : rounding_names) {
+    if (name == text) return kind;
+  }
+  TORCH_CHECK(false, "rounding: expected nearest_even, stochastic_midpoint8 or stochastic_floor8, got ", name);
+}
+
+const char* name_of(rounding_kind kind) { return rounding_names[static_cast<std::size_t>(kind)].second; }
+
+packed quantize_packed(const Tensor& x, const scheme_operations& scheme, quantize_request request,
+                       const std::optional<Tensor>& stream_offset) {
+  const scheme_facts& facts = scheme.facts();
+  const matrix_memory in = memory_of(x);
+  const bool along_row = request.axis == ms::axis::row;
+  packed p;
+  p.rows = along_row ? in.rows : in.cols;
+  p.cols = along_row ? in.cols : in.rows;
+  const auto bytes = x.options().dtype(at::kByte);
+  p.codes = at::empty({p.rows, ms::packed_bytes(facts.element_bits, p.cols)}, bytes);
+  p.scales = at::empty({ms::ceil_div(p.rows, std::int64_t{facts.block_rows}),
+                        ms::ceil_div(p.cols, std::int64_t{facts.block_columns})},
+                       facts.scale_bytes == 1 ? bytes : x.options().dtype(at::kFloat));
+  p.datum = at::ones({1}, x.options().dtype(at::kFloat));
+  const Tensor workspace = workspace_for(x, scheme, request);
+  apply_offset(x, request, stream_offset);
+  scheme.quantize(place_of(x, stream_offset), in, memory_of(p, facts), request);
+  return p;
+}
+
+Tensor decode(const packed& p, const scheme_operations& scheme, ms::axis along, at::ScalarType dtype,
+              Tensor* multiplier) {
+  const bool along_row = along == ms::axis::row;
+  Tensor out = at::empty({along_row ? p.rows : p.cols, along_row ? p.cols : p.rows}, p.codes.options().dtype(dtype));
+  if (multiplier != nullptr) *multiplier = at::ones({1}, p.datum.options());
+  scheme.dequantize(place_of(p.codes), memory_of(p, scheme.facts()), memory_of(out), along,
+                    multiplier != nullptr ? multiplier->mutable_data_ptr<float>() : nullptr);
+  return out;
+}
+
+void fake_quantize_to(const Tensor& x, Tensor& out, const scheme_operations& scheme, quantize_request request,
+                      Tensor* multiplier, const std::optional<Tensor>& stream_offset) {
+  const Tensor workspace = workspace_for(x, scheme, request);
+  apply_offset(x, request, stream_offset);
+  float* factor = nullptr;
+  if (multiplier != nullptr) {
+    *multiplier = multiplier_for(x);
+    factor = multiplier->mutable_data_ptr<float>();
+  }
+  scheme.fake_quantize(place_of(x, stream_offset), memory_of(x), memory_of(out), request, factor);
+}
+
+void fake_quantize_both_to(const Tensor& x, Tensor& rows, Tensor& cols, const scheme_operations& scheme,
+                           quantize_request row_request, quantize_request col_request, Tensor* multiplier,
+                           const std::optional<Tensor>& stream_offset) {
+  const Tensor workspace = workspace_for(x, scheme, row_request);
+  col_request.workspace = row_request.workspace;
+  apply_offset(x, row_request, stream_offset);
+  apply_offset(x, col_request, stream_offset);
+  *multiplier = multiplier_for(x);
+  scheme.fake_quantize_both(place_of(x, stream_offset), memory_of(x), memory_of(rows), memory_of(cols), row_request,
+                            col_request, multiplier->mutable_data_ptr<float>());
+}
+
+void transform_to(const Tensor& x, Tensor& out, const ms::hadamard_options& options) {
+  find_device(backend_of(x)).hadamard(place_of(x), memory_of(x), memory_of(out), options);
+}
+
+Tensor multiply_packed(const packed& a, const std::string& a_scheme, const packed& b, const std::string& b_scheme,
+                       const std::string& accumulation, at::ScalarType dtype) {
+  const backend where = backend_of(a.codes);
+  const scheme_operations& sa = find_scheme(where, a_scheme);
+  const scheme_operations& sb = find_scheme(where, b_scheme);
+  TORCH_CHECK(a.cols == b.cols, "GEMM: expected operands of one depth, got ", a.cols, " and ", b.cols);
+  if (accumulation == "vendor") {
+    decoded_operand x, y;
+    const bool scaled_a = sa.facts().has_tensor_scale, scaled_b = sb.facts().has_tensor_scale;
+    x.values = decode(a, sa, ms::axis::row, at::kBFloat16, &x.multiplier);
+    y.values = decode(b, sb, ms::axis::row, at::kBFloat16, &y.multiplier);
+    if (!scaled_a) x.multiplier = Tensor();
+    if (!scaled_b) y.multiplier = Tensor();
+    return multiply_decoded(x, y, dtype);
+  }
+  const gemm_function run = find_gemm(where, a_scheme, b_scheme, accumulation);
+  Tensor c = at::empty({a.rows, b.rows}, a.codes.options().dtype(at::kFloat));
+  run(place_of(a.codes), memory_of(a, sa.facts()), memory_of(b, sb.facts()), c.mutable_data_ptr<float>());
+  return c.to(dtype);
+}
+
+#ifdef MICROSCALE_TORCH_CUDA
+
+namespace {
+
+void check(cublasStatus_t status) {
+  TORCH_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLAS: ", cublasGetStatusString(status));
+}
+
+Tensor multiply_on_cuda(const decoded_operand& a, const decoded_operand& b, at::ScalarType dtype) {
+  const bool a_rows = a.along == ms::axis::row, b_rows = b.along == ms::axis::row;
+  const std::int64_t m = a.values.size(a_rows ? 0 : 1), k = a.values.size(a_rows ? 1 : 0);
+  const std::int64_t n = b.values.size(b_rows ? 0 : 1);
+  Tensor c = at::empty({m, n}, a.values.options().dtype(dtype));
+  if (c.numel() == 0) return c;
+  if (k == 0) return c.zero_();
+  const auto floats = a.values.options().dtype(at::kFloat);
+  Tensor factors;  // alpha and beta
+  if (a.multiplier.defined() || b.multiplier.defined()) {
+    const Tensor x = a.multiplier.defined() ? a.multiplier : at::ones({1}, floats);
+    const Tensor y = b.multiplier.defined() ? b.multiplier : at::ones({1}, floats);
+    factors = at::empty({2}, floats);
+    find_device(backend::cuda)
+        .multiply(place_of(a.values), x.const_data_ptr<float>(), y.const_data_ptr<float>(),
+                  factors.mutable_data_ptr<float>());
+  }
+  const float host_factors[2] = {1.0f, 0.0f};
+  const float* alpha = factors.defined() ? factors.const_data_ptr<float>() : host_factors;
+  const cublasHandle_t handle = at::cuda::getCurrentCUDABlasHandle();
+  cublasPointerMode_t before;
+  check(cublasGetPointerMode(handle, &before));
+  check(cublasSetPointerMode(handle, factors.defined() ? CUBLAS_POINTER_MODE_DEVICE : CUBLAS_POINTER_MODE_HOST));
+  // Row-major C = A B^T is column-major C^T = B A^T.
+  const cublasStatus_t status = cublasGemmEx(
+      handle, b_rows ? CUBLAS_OP_T : CUBLAS_OP_N, a_rows ? CUBLAS_OP_N : CUBLAS_OP_T, static_cast<int>(n),
+      static_cast<int>(m), static_cast<int>(k), alpha, b.values.const_data_ptr(), CUDA_R_16BF,
+      static_cast<int>(b.values.size(1)), a.values.const_data_ptr(), CUDA_R_16BF, static_cast<int>(a.values.size(1)),
+      alpha + 1, c.mutable_data_ptr(), dtype == at::kFloat ? CUDA_R_32F : CUDA_R_16BF, static_cast<int>(n),
+      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  check(cublasSetPointerMode(handle, before));
+  check(status);
+  return c;
+}
+
+}  // namespace
+
+#endif
+
+Tensor multiply_decoded(const decoded_operand& a, const decoded_operand& b, at::ScalarType dtype) {
+#ifdef MICROSCALE_TORCH_CUDA
+  if (a.values.is_cuda()) return multiply_on_cuda(a, b, dtype);
+#endif
+  Tensor c = at::mm(as_operand(a, true).to(at::kFloat), as_operand(b, false).to(at::kFloat));
+  if (a.multiplier.defined() && b.multiplier.defined()) {
+    c.mul_(a.multiplier * b.multiplier);
+  } else if (a.multiplier.defined() || b.multiplier.defined()) {
+    c.mul_(a.multiplier.defined() ? a.multiplier : b.multiplier);
+  }
+  return c.to(dtype);
+}
+
+}  // namespace microscale_torch

@@ -1,0 +1,116 @@
+// From run-time types to the library's, for the sources that instantiate it.
+#pragma once
+
+#include <microscale/conformance/named_schemes.hpp>
+#include <microscale/tensor/accumulate.hpp>
+#include <microscale/tensor/error.hpp>
+
+#include "operations.hpp"
+
+namespace microscale_torch {
+
+using bfloat16_t = ms::value<ms::bf16>;
+
+template <class T>
+ms::matrix_view<T> view_of(const matrix_memory& m) {
+  return ms::matrix(static_cast<T*>(m.data), m.rows, m.cols);
+}
+
+// Calls f with a view whose element type is that of `m`.
+template <class F>
+void with_view(const matrix_memory& m, F&& f) {
+  if (m.type == element_type::f32) {
+    f(view_of<float>(m));
+  } else {
+    f(view_of<bfloat16_t>(m));
+  }
+}
+
+template <class S>
+ms::quantized_view<S> view_of(const packed_memory& p) {
+  const ms::quantized_size<S> size = ms::size_of<S>(p.rows, p.cols);
+  return {p.codes, static_cast<typename S::scale::storage*>(p.scales), p.datum, p.rows, p.cols, size.code_pitch,
+          size.scale_pitch};
+}
+
+template <class... Rs>
+struct roundings {};
+using nearest_only = roundings<ms::nearest_even>;
+using nearest_and_midpoint8 = roundings<ms::nearest_even, ms::stochastic_midpoint8>;
+using nearest_and_floor8 = roundings<ms::nearest_even, ms::stochastic_floor8>;
+
+template <class R>
+inline constexpr rounding_kind kind_of = rounding_kind::nearest_even;
+template <>
+inline constexpr rounding_kind kind_of<ms::stochastic_midpoint8> = rounding_kind::stochastic_midpoint8;
+template <>
+inline constexpr rounding_kind kind_of<ms::stochastic_floor8> = rounding_kind::stochastic_floor8;
+
+// Calls f with the rounding mode that the request names, if it is one of those that were built.
+template <class... Rs, class F>
+void with_rounding(roundings<Rs...>, const std::string& scheme, const quantize_request& request, F&& f) {
+  bool found = false;
+  const auto attempt = [&]<class R>(R mode) {
+    if (found || kind_of<R> != request.rounding) return;
+    found = true;
+    if constexpr (ms::stochastic_mode<R>) mode = {request.key.seed, request.key.stream};
+    f(mode);
+  };
+  (attempt(Rs{}), ...);
+  if (!found) {
+    ms::detail::fail(("rounding of " + scheme).c_str(), "one that this extension was built with", "another");
+  }
+}
+
+inline ms::quantize_options options_of(const quantize_request& request) {
+  ms::quantize_options options;
+  options.axis = request.axis;
+  options.reference = request.reference;
+  options.target = request.target;
+  return options;
+}
+
+// How a scheme decodes a matrix whose tensor scale is applied later, to the product.
+struct without_tensor_scale {
+  template <class S>
+  MICROSCALE_HD static constexpr float decoded(float element, float s, const ms::tensor_factors&) noexcept {
+    return ms::fp32::mul(element, s);
+  }
+};
+template <class S>
+using unscaled = ms::scheme<typename S::element, typename S::scale, typename S::block, without_tensor_scale>;
+
+// The scheme itself, decoded so: fake quantization under it gives element times block scale.
+template <class Rule>
+struct operand_rule : Rule {
+  template <class S>
+  MICROSCALE_HD static constexpr float decoded(float element, float s, const ms::tensor_factors&) noexcept {
+    return ms::fp32::mul(element, s);
+  }
+};
+template <class S>
+struct operand_of : ms::scheme<typename S::element, typename S::scale, typename S::block,
+                               operand_rule<typename S::rule>, typename S::tensor_scale, S::policy> {};
+
+template <class S>
+scheme_facts facts_of() {
+  const char* name = ms::conformance::scheme_name<S>();
+  return {name != nullptr ? name : "",
+          S::element::bits,
+          static_cast<int>(sizeof(typename S::scale::storage)),
+          S::block::rows,
+          S::block::columns,
+          S::has_tensor_scale,
+          S::element::mantissa_bits + S::scale::mantissa_bits + 2 <= 8};
+}
+
+template <class P>
+inline constexpr const char* accumulation_name = nullptr;
+template <>
+inline constexpr const char* accumulation_name<ms::exact_f32> = "exact_f32";
+template <>
+inline constexpr const char* accumulation_name<ms::f32_blocks> = "f32_blocks";
+template <>
+inline constexpr const char* accumulation_name<ms::blackwell_k64> = "blackwell_k64";
+
+}  // namespace microscale_torch

@@ -1,0 +1,238 @@
+"""A linear layer under a recipe, and the clock that its draws and references follow."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+from microscale_torch import _C
+from microscale_torch.ops import amax, describe_recipe
+
+ROLES = (
+    "embedding",
+    "attention_qkv",
+    "attention_output",
+    "mlp_up",
+    "mlp_down",
+    "head",
+    "attention_q",
+    "attention_k",
+    "attention_v",
+)  # layer_role of recipe/recipe.hpp, in its order
+OPERANDS = ("activation", "weight", "output_gradient")
+
+
+class Clock:
+    """Where a run stands: the optimizer step, from 1, and the micro-batch in it, from 0. Layers of a model share one.
+
+    convert() lets the optimizer advance it. Random draws are functions of the seed, the step, the micro-batch and the
+    layer, so a resumed run draws what the uninterrupted one would have. Ranks of a data-parallel run draw as if their
+    micro-batches were those of one process, one rank's after the other's.
+    """
+
+    def __init__(self, seed=0):
+        self.seed = seed
+        self.step = 1
+        self.micro_batch = 0
+        self.forwards = 0  # of this step
+        self.tensor = torch.tensor([1, 0])
+        self.offset = None  # on a device, where asked for
+
+    def on_device(self, device):
+        """Keeps a copy on a device, so that a captured CUDA graph draws anew each time that it is replayed."""
+        self.offset = torch.zeros(1, dtype=torch.int64, device=device)
+        self._show()
+
+    def begin_forward(self):
+        rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        self.set(self.step, self.forwards * world + rank)
+        self.forwards += 1
+
+    def end_step(self):
+        self.forwards = 0
+        self.set(self.step + 1)
+
+    def set(self, step, micro_batch=0):
+        self.step, self.micro_batch = step, micro_batch
+        self._show()
+
+    def _show(self):
+        self.tensor = torch.tensor([self.step, self.micro_batch])  # a new one: backward passes hold the old
+        if self.offset is not None:
+            self.offset.fill_(_C.stream_offset(self.step, self.micro_batch))
+
+    def state_dict(self):
+        return {"seed": self.seed, "step": self.step}
+
+    def load_state_dict(self, state):
+        self.seed = int(state["seed"])
+        self.forwards = 0
+        self.set(int(state["step"]))
+
+
+def _sample(data, references, sampled, which, step, period, first_step, group):
+    """Takes the amax of `data` as the held reference, if this step samples and no micro-batch of it has yet."""
+    due = step >= first_step and (step - first_step) % period == 0
+    if sampled[which] > 0 and not (due and sampled[which] != step):
+        return
+    own = amax(data)
+    if dist.is_initialized() and group != "none":
+        with torch.profiler.record_function("microscale amax all_reduce"):
+            dist.all_reduce(own, op=dist.ReduceOp.MAX)
+    references[which : which + 1].copy_(own)
+    sampled[which] = step
+
+
+torch.library.define(
+    "microscale::sample_reference",
+    "(Tensor data, Tensor(a!) references, Tensor(b!) sampled, int which, Tensor clock, int period, int first_step, "
+    "str group) -> ()",
+)
+
+
+@torch.library.impl("microscale::sample_reference", "CompositeExplicitAutograd")
+def _sample_reference(data, references, sampled, which, clock, period, first_step, group):
+    _sample(data, references, sampled, which, int(clock[0]), period, first_step, group)
+
+
+@torch.library.register_fake("microscale::sample_reference")
+def _(data, references, sampled, which, clock, period, first_step, group):
+    return None
+
+
+class _Product(torch.autograd.Function):
+    """Y = X W^T with the backward products of the recipe. `layer` is the module; its parameters come in as tensors."""
+
+    @staticmethod
+    def forward(ctx, x, weight, references, sampled, clock, offset, layer, dtype):
+        layer._hold(x, 0, references, sampled, clock)
+        layer._hold(weight, 1, references, sampled, clock)
+        needs_dx, needs_dw = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
+        y, saved = torch.ops.microscale.linear_forward(
+            x, weight, references, clock, offset, layer._recipe, layer.clock.seed, layer.number, layer.targets,
+            layer.accumulation, dtype, needs_dx, needs_dw,
+        )  # fmt: skip
+        ctx.save_for_backward(*saved)
+        # Not among the saved tensors: taking the amax of dY changes the references, as it should.
+        ctx.layer, ctx.state, ctx.dtypes = layer, (references, sampled, clock, offset), (x.dtype, weight.dtype)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        saved, layer = list(ctx.saved_tensors), ctx.layer
+        references, sampled, clock, offset = ctx.state
+        dy = dy.contiguous()
+        layer._hold(dy, 2, references, sampled, clock)
+        needs_dx, needs_dw = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
+        dx, dw = torch.ops.microscale.linear_backward(
+            dy, saved, references, offset, layer._recipe, layer.clock.seed, layer.number, layer.targets,
+            layer.accumulation, layer.in_features, *ctx.dtypes, needs_dx, needs_dw,
+        )  # fmt: skip
+        return dx if needs_dx else None, dw if needs_dw else None, None, None, None, None, None, None
+
+
+class Linear(nn.Linear):
+    """nn.Linear whose three products run under a recipe: any of ops.recipes(), as the library's C++ types declare them.
+
+    role, index, count say where the layer stands (the recipe exempts some), `number` tells its random draws from those
+    of other layers. Weights stay in their own precision (FP32 masters); operands of exempt layers are BF16. `period`
+    and `targets` ({operand: target}) are what a recipe leaves to the run; `accumulation` is one of `vendor` (BF16 tensor
+    cores over decoded operands), `exact_f32`, `f32_blocks`, `blackwell_k64`.
+    """
+
+    def __init__(
+        self, in_features, out_features, bias=True, *, recipe, role="mlp_up", index=0, count=1, number=0, clock=None,
+        period=None, targets=None, accumulation="vendor", device=None, dtype=None,
+    ):  # fmt: skip
+        super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
+        self._configure(recipe, role, index, count, number, clock or Clock(), period, targets, accumulation)
+
+    @classmethod
+    def from_linear(cls, linear, **how):
+        """The same parameters in a new layer."""
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        layer.in_features, layer.out_features = linear.in_features, linear.out_features
+        layer.weight, layer.bias = linear.weight, linear.bias
+        defaults = {"role": "mlp_up", "index": 0, "count": 1, "number": 0, "clock": None, "period": None,
+                    "targets": None, "accumulation": "vendor"}  # fmt: skip
+        how = {**defaults, **how}
+        how["clock"] = how["clock"] or Clock()
+        layer._configure(**how)
+        layer.training = linear.training
+        return layer
+
+    def _configure(self, recipe, role, index, count, number, clock, period, targets, accumulation):
+        where = (ROLES.index(role), index, count)
+        self._recipe = recipe
+        described = describe_recipe(recipe)
+        if _C.uses_alternative(recipe, *where):
+            self._recipe = described["alternative"]
+            described = describe_recipe(self._recipe)
+        self.role, self.index, self.count, self.number, self.clock = role, index, count, number, clock
+        self.accumulation = accumulation
+        self.is_quantized = described["fprop"] is not None and not _C.high_precision(self._recipe, *where)
+        self.scaling = described["scaling"] if self.is_quantized else "none"
+        self.period = described["period"] if period is None else period
+        self.first_step = described["first_step"]
+        if self.scaling == "periodic" and self.period < 1:
+            raise ValueError(f"period: expected 1 or more, got {self.period}")
+        if targets and not described["takes_targets"]:
+            raise ValueError(f"recipe {self._recipe} takes no targets")
+        self.targets = [(targets or {}).get(operand, 0) for operand in OPERANDS]
+        self.group = "world"
+        self.sampled = torch.zeros(3, dtype=torch.int64)  # when each reference was taken; 0 is never
+        self.register_buffer("references", torch.zeros(3, device=self.weight.device), persistent=self.carries_state)
+
+    @property
+    def recipe(self):
+        return self._recipe
+
+    @property
+    def carries_state(self):
+        return self.scaling in ("periodic", "frozen")
+
+    def set_references(self, activation, weight, output_gradient, step=1):
+        """References that were found elsewhere: what frozen scaling wants before the first step."""
+        values = torch.tensor([activation, weight, output_gradient], dtype=torch.float32)
+        if not bool((values.isfinite() & (values >= 0)).all()):
+            raise ValueError(f"references: expected finite numbers that are not negative, got {values.tolist()}")
+        self.references.copy_(values)
+        self.sampled.fill_(step)
+
+    def _hold(self, data, which, references, sampled, clock):
+        if self.scaling == "periodic":
+            if torch.compiler.is_compiling():
+                torch.ops.microscale.sample_reference(
+                    data, references, sampled, which, clock, self.period, self.first_step, self.group
+                )
+            else:
+                _sample(data, references, sampled, which, int(clock[0]), self.period, self.first_step, self.group)
+        elif self.scaling == "frozen" and not torch.compiler.is_compiling() and int(sampled[which]) == 0:
+            raise RuntimeError("frozen references: expected set_references() before the first step")
+
+    def forward(self, x):
+        autocast = torch.is_autocast_enabled(x.device.type)
+        dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+        if not self.is_quantized:
+            bias = None if self.bias is None else self.bias.bfloat16()
+            return F.linear(x.bfloat16(), self.weight.bfloat16(), bias).to(dtype)
+        rows = x.reshape(-1, self.in_features)
+        with torch.autocast(x.device.type, enabled=False):
+            y = _Product.apply(
+                rows, self.weight, self.references, self.sampled, self.clock.tensor, self.clock.offset, self, dtype
+            )
+            if self.bias is not None:
+                y = y + self.bias.to(dtype)
+        return y.view(*x.shape[:-1], self.out_features)
+
+    def extra_repr(self):
+        how = self._recipe if self.is_quantized else f"{self._recipe}: bf16"
+        return f"{super().extra_repr()}, recipe={how}, role={self.role}, block={self.index}/{self.count}"
+
+    def get_extra_state(self):
+        return {"sampled": self.sampled.clone(), "clock": self.clock.state_dict()}
+
+    def set_extra_state(self, state):
+        self.sampled.copy_(state["sampled"])
+        self.clock.load_state_dict(state["clock"])

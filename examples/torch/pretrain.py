@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""Pretrains a GPT on the bytes of a text under a recipe: one process, or several under torchrun.
+
+    python pretrain.py --text text.txt --recipe ue5m3 --out runs/ue5m3
+    NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 pretrain.py --text text.txt --recipe ue5m3 --out runs/ue5m3_x2
+
+Computes in BF16 (autocast) with FP32 master weights. The data of a step depends on the seed and the step alone, so runs
+of any number of processes, and resumed ones, see the same. Leaves curves.csv, loss.svg, summary.json and checkpoint.pt
+in --out; --resume goes on from there.
+"""
+
+import argparse
+import csv
+import datetime
+import hashlib
+import json
+import lzma
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # NVLink multicast stays off
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+import microscale_torch as ms
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import plot
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out_proj = nn.Linear(width, width, bias=False)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out_proj(a.transpose(1, 2).flatten(-2))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary, context, layers, width, heads):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.position = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width, bias=False)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        for name, p in self.named_parameters():
+            if p.dim() == 2:
+                scaled = name.endswith(("out_proj.weight", "down.weight"))
+                nn.init.normal_(p, std=0.02 / math.sqrt(2 * layers) if scaled else 0.02)
+
+    def forward(self, tokens, targets):
+        x = self.embedding(tokens) + self.position.weight[: tokens.size(1)]
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+class Text:
+    """The bytes of a file on the device; every 20th chunk of 64 KiB is held out."""
+
+    CHUNK, EVERY = 1 << 16, 20
+
+    def __init__(self, path, device):
+        data = lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes()
+        whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        chunks = whole.split(self.CHUNK)
+        self.training = torch.cat([c for i, c in enumerate(chunks) if i % self.EVERY != 1]).to(device)
+        self.held_out = torch.cat([c for i, c in enumerate(chunks) if i % self.EVERY == 1][:64]).to(device)
+
+    @staticmethod
+    def take(data, starts, context):
+        windows = data[starts[:, None].to(data.device) + torch.arange(context + 1, device=data.device)].long()
+        return windows[:, :-1], windows[:, 1:]
+
+    def batch(self, seed, step, batch, context):
+        """The sequences of a step: the same whoever asks."""
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
+        return torch.randint(len(self.training) - context - 1, (batch,), generator=generator)
+
+
+def learning_rate(options, step):
+    if step <= options.warmup:
+        return options.lr * step / options.warmup
+    part = (step - options.warmup) / max(1, options.steps - options.warmup)
+    return options.lr * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(1.0, part))))
+
+
+@torch.no_grad()
+def held_out_loss(model, text, options):
+    model.eval()
+    count = min(options.eval_sequences, (len(text.held_out) - 1) // options.context)
+    losses = []
+    for first in range(0, count, options.micro_batch):
+        starts = torch.arange(first, min(count, first + options.micro_batch)) * options.context
+        with torch.autocast(options.device, torch.bfloat16):
+            losses.append(model(*Text.take(text.held_out, starts, options.context)) * len(starts))
+    model.train()
+    return (torch.stack(losses).sum() / count).item()
+
+
+def digest(model):
+    """Of what every rank must have alike: the quantized weights, as the forward pass takes them, and the references."""
+    h = hashlib.sha256()
+    for module in model.modules():
+        if isinstance(module, ms.Linear) and module.is_quantized:
+            scheme = ms.ops.describe_recipe(module.recipe)["fprop"][1]["scheme"]
+            reference = module.references[1:2] if module.carries_state else None
+            q = ms.quantize(module.weight.detach(), scheme, reference=reference)
+            for part in (q.codes, q.scales.view(torch.uint8), q.datum.view(torch.uint8)):
+                h.update(part.cpu().numpy().tobytes())
+            h.update(module.references.view(torch.uint8).cpu().numpy().tobytes())
+    return h.hexdigest()
+
+
+class Run:
+    def __init__(self, options):
+        self.options = options
+        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.device = torch.device(options.device)
+        if options.device == "cuda":
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            torch.cuda.set_device(self.device)
+        if self.world > 1:
+            dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
+        if options.batch % (options.micro_batch * self.world) != 0:
+            raise SystemExit(f"--batch: expected a multiple of --micro-batch x processes, got {options.batch}")
+        torch.manual_seed(options.seed)
+        self.text = Text(options.text, self.device)
+        self.model = GPT(options.vocabulary, options.context, options.layers, options.width, options.heads)
+        self.model.to(self.device)
+        if options.recipe != "bf16":  # torch's own layers are the baseline
+            how = {"accumulation": options.accumulation}
+            if options.period is not None:
+                how["period"] = options.period
+            ms.convert(self.model, options.recipe, seed=options.seed, **how)
+        decayed = [p for p in self.model.parameters() if p.dim() == 2]
+        others = [p for p in self.model.parameters() if p.dim() != 2]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+            lr=options.lr, betas=(0.9, 0.95), fused=options.device == "cuda",
+        )  # fmt: skip
+        self.step = 0
+        self.seconds = 0.0
+        self.rows = []
+        if options.resume:
+            self.load()
+        self.trained = self.model
+        if self.world > 1:
+            ids = [self.device.index] if options.device == "cuda" else None
+            self.trained = DistributedDataParallel(self.model, device_ids=ids, broadcast_buffers=False)
+        if options.compile:
+            self.trained = torch.compile(self.trained)
+
+    @property
+    def checkpoint(self):
+        return self.options.out / "checkpoint.pt"
+
+    def save(self):
+        if self.rank != 0:
+            return
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "rows": self.rows,
+        }
+        temporary = self.checkpoint.with_suffix(".new")
+        torch.save(state, temporary)
+        os.replace(temporary, self.checkpoint)
+
+    def load(self):
+        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.rank == 0:
+            print(f"resumed after step {self.step}", flush=True)
+
+    def train_step(self):
+        """One optimizer step; returns this rank's mean loss, on the device."""
+        options = self.options
+        self.step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(options, self.step)
+        starts = self.text.batch(options.seed, self.step, options.batch, options.context)
+        # Micro-batch j of rank r is number j x world + r of the step, as in microscale_torch.Clock.
+        parts = starts.split(options.micro_batch)[self.rank :: self.world]
+        total = torch.zeros((), device=self.device)
+        for i, part in enumerate(parts):
+            tokens, targets = Text.take(self.text.training, part, options.context)
+            if self.world > 1:
+                self.trained.require_backward_grad_sync = i == len(parts) - 1
+            with torch.autocast(options.device, torch.bfloat16):
+                loss = self.trained(tokens, targets) / len(parts)
+            loss.backward()
+            total += loss.detach()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def wait(self):
+        if self.options.device == "cuda":
+            torch.cuda.synchronize()
+
+    def record(self, losses):
+        """Adds the window's mean training loss over all ranks, and the held-out loss, to the rows."""
+        mean = torch.stack(losses).mean()
+        if self.world > 1:
+            dist.all_reduce(mean, op=dist.ReduceOp.SUM)
+            mean /= self.world
+        last = self.step == self.options.steps
+        evaluates = last or self.step % self.options.eval_every == 0
+        held_out = held_out_loss(self.model, self.text, self.options) if evaluates else math.nan
+        tokens = self.step * self.options.batch * self.options.context
+        rate = tokens / self.seconds if self.seconds > 0 else 0.0
+        self.rows.append([self.step, tokens, mean.item(), held_out, round(self.seconds, 3)])
+        if self.rank == 0:
+            print(f"step {self.step:6d}  loss {mean.item():.4f}  held out {held_out:.4f}  {rate:,.0f} tokens/s", flush=True)
+
+    def train(self):
+        options, losses = self.options, []
+        self.wait()
+        began = time.perf_counter()
+        while self.step < options.steps:
+            losses.append(self.train_step())
+            if self.step % options.log_every == 0 or self.step == options.steps:
+                self.wait()
+                self.seconds += time.perf_counter() - began
+                self.record(losses)
+                losses = []
+                if options.save_every and self.step % options.save_every == 0:
+                    self.save()
+                if self.step == options.stop_at:
+                    break
+                self.wait()
+                began = time.perf_counter()
+
+    def profile(self):
+        """Times of kernels over a few steps, as a table; the share of amax collectives besides."""
+        from torch.profiler import ProfilerActivity, profile
+
+        steps = 4
+        for _ in range(3):
+            self.train_step()
+        activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.options.device == "cuda" else [])
+        with profile(activities=activities) as trace:
+            for _ in range(steps):
+                self.train_step()
+            self.wait()
+        averages = trace.key_averages()
+        if self.rank == 0:
+            key = "self_device_time_total" if self.options.device == "cuda" else "self_cpu_time_total"
+            table = averages.table(sort_by=key, row_limit=24, max_name_column_width=70)
+            (self.options.out / "profile.txt").write_text(table)
+            spent = sum(e.device_time_total for e in averages if e.key == "microscale amax all_reduce")
+            print(table)
+            print(f"amax collectives: {spent / 1e3 / steps:.3f} ms a step on the device")
+
+    def finish(self):
+        options = self.options
+        if self.world > 1:
+            digests = [None] * self.world
+            dist.all_gather_object(digests, digest(self.model))
+            if len(set(digests)) != 1:
+                raise SystemExit(f"ranks differ in quantized weights or references: {digests}")
+            if self.rank == 0:
+                print(f"quantized weights and references equal on all {self.world} ranks: {digests[0][:16]}")
+        self.save()
+        if self.rank != 0:
+            return
+        with open(options.out / "curves.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["step", "tokens", "loss", "held_out", "seconds"])
+            writer.writerows(self.rows)
+        plot.losses([options.out / "curves.csv"], options.out / "loss.svg")
+        window = max(1, len(self.rows) // 20)
+        parameters = sum(p.numel() for p in self.model.parameters())
+        tokens = self.step * options.batch * options.context
+        summary = {
+            "run": options.out.name,
+            "date": datetime.date.today().isoformat(),
+            "commit": options.commit,
+            "recipe": options.recipe,
+            "period": "" if options.period is None else options.period,
+            "accumulation": options.accumulation,
+            "seed": options.seed,
+            "processes": self.world,
+            "parameters": parameters,
+            "steps": self.step,
+            "tokens": tokens,
+            "final_loss": round(sum(r[2] for r in self.rows[-window:]) / window, 5),
+            "held_out": round(self.rows[-1][3], 5) if self.rows else math.nan,
+            "tokens_per_second": round(tokens / self.seconds) if self.seconds else 0,
+            "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
+        }
+        (options.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+        print(json.dumps(summary))
+        if options.results:
+            plot.append_result(options.results, summary)
+
+
+def this_commit():
+    got = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                         cwd=Path(__file__).resolve().parent)  # fmt: skip
+    return got.stdout.strip() or "unknown"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--text", type=Path, required=True, help="any file, also .xz; collect_text makes one")
+    add("--out", type=Path, required=True)
+    add("--recipe", default="ue5m3", choices=ms.recipes())
+    add("--period", type=int, help="of the references, instead of the recipe's own")
+    add("--accumulation", default="vendor", choices=["vendor", "exact_f32", "f32_blocks", "blackwell_k64"])
+    add("--steps", type=int, default=1000)
+    add("--stop-at", type=int, default=0, help="end here as if interrupted, with a checkpoint")
+    add("--seed", type=int, default=1)
+    add("--batch", type=int, default=64, help="sequences in a step, over all processes")
+    add("--micro-batch", type=int, default=0, help="sequences of one process at once; all of its share by default")
+    add("--context", type=int, default=512)
+    add("--layers", type=int, default=6)
+    add("--width", type=int, default=384)
+    add("--heads", type=int, default=6)
+    add("--vocabulary", type=int, default=256, help="256 bytes; more makes a speed run as dear as another vocabulary")
+    add("--lr", type=float, default=1e-3)
+    add("--warmup", type=int, default=100)
+    add("--log-every", type=int, default=20)
+    add("--eval-every", type=int, default=200)
+    add("--eval-sequences", type=int, default=512)
+    add("--save-every", type=int, default=0, help="a multiple of --log-every")
+    add("--resume", action="store_true")
+    add("--compile", action="store_true", help="torch.compile")
+    add("--profile", action="store_true", help="profile a few steps instead of training")
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
+    add("--results", type=Path, help="a CSV file that the summary is appended to")
+    add("--commit", default=os.environ.get("MICROSCALE_COMMIT") or this_commit())
+    options = parser.parse_args()
+    if options.micro_batch == 0:
+        options.micro_batch = max(1, options.batch // int(os.environ.get("WORLD_SIZE", 1)))
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main():
+    options = parse()
+    torch.set_float32_matmul_precision("high")
+    run = Run(options)
+    if options.profile:
+        run.profile()
+    else:
+        run.train()
+        run.finish()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
