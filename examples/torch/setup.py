@@ -42,6 +42,7 @@ setup(
     description="microscaled number formats and FP4 training recipes for PyTorch",
     license="Apache-2.0",
     packages=["microscale_torch"],
+    package_dir={"": "python"},  # not beside pretrain.py, which would import it from there, without what was built
     python_requires=">=3.10",
     install_requires=["torch>=2.8"],
     ext_modules=[extension],

@@ -25,11 +25,10 @@ constexpr bool has_cuda() {
 // Makes the tensor's device the current one for as long as this lives.
 class on_device {
  public:
-  explicit on_device([[maybe_unused]] const at::Tensor& t)
+  explicit on_device([[maybe_unused]] const at::Tensor& t) {
 #ifdef MICROSCALE_TORCH_CUDA
-      : guard_(t.device())
+    if (t.is_cuda()) guard_.set_device(t.device());
 #endif
-  {
   }
 
 #ifdef MICROSCALE_TORCH_CUDA

@@ -18,7 +18,7 @@ def pretrain(out, *arguments, processes=1):
     command = [sys.executable]
     if processes > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command += [str(HERE / "pretrain.py"), "--text", str(HERE / "microscale_torch/linear.py"), "--out", str(out)]
+    command += [str(HERE / "pretrain.py"), "--text", str(HERE / "python/microscale_torch/linear.py"), "--out", str(out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *SMALL.split(), *arguments, "--device", "cpu"], capture_output=True, text=True,
                           env=environment, timeout=300)  # fmt: skip
