@@ -210,6 +210,8 @@ class Run:
             tokens, targets = Text.take(self.text.training, part, options.context)
             if self.world > 1:
                 self.trained.require_backward_grad_sync = i == len(parts) - 1
+            if options.compile and hasattr(self.model, "microscale_clock"):
+                self.model.microscale_clock.begin_forward()  # a compiled model runs no hooks
             with torch.autocast(options.device, torch.bfloat16):
                 loss = self.trained(tokens, targets) / len(parts)
             loss.backward()
