@@ -235,10 +235,15 @@ class Run:
         evaluates = last or self.step % self.options.eval_every == 0
         held_out = held_out_loss(self.model, self.text, self.options) if evaluates else math.nan
         tokens = self.step * self.options.batch * self.options.context
-        rate = tokens / self.seconds if self.seconds > 0 else 0.0
+        rate = self.tokens_per_second(tokens)
         self.rows.append([self.step, tokens, mean.item(), held_out, round(self.seconds, 3)])
         if self.rank == 0:
             print(f"step {self.step:6d}  loss {mean.item():.4f}  held out {held_out:.4f}  {rate:,.0f} tokens/s", flush=True)
+
+    def tokens_per_second(self, tokens):
+        """Since the first window, in which libraries load and memory is taken."""
+        first = self.rows[0] if self.rows else (0, tokens, 0.0, 0.0, self.seconds)
+        return (tokens - first[1]) / max(self.seconds - first[4], 1e-9)
 
     def train(self):
         options, losses = self.options, []
@@ -313,7 +318,7 @@ class Run:
             "tokens": tokens,
             "final_loss": round(sum(r[2] for r in self.rows[-window:]) / window, 5),
             "held_out": round(self.rows[-1][3], 5) if self.rows else math.nan,
-            "tokens_per_second": round(tokens / self.seconds) if self.seconds else 0,
+            "tokens_per_second": round(self.tokens_per_second(tokens)),
             "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         }
         (options.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")

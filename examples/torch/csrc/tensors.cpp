@@ -111,10 +111,11 @@ packed quantize_packed(const Tensor& x, const scheme_operations& scheme, quantiz
 
 Tensor decode(const packed& p, const scheme_operations& scheme, ms::axis along, at::ScalarType dtype,
               Tensor* multiplier) {
+  const packed_memory in = memory_of(p, scheme.facts());
   const bool along_row = along == ms::axis::row;
   Tensor out = at::empty({along_row ? p.rows : p.cols, along_row ? p.cols : p.rows}, p.codes.options().dtype(dtype));
   if (multiplier != nullptr) *multiplier = at::ones({1}, p.datum.options());
-  scheme.dequantize(place_of(p.codes), memory_of(p, scheme.facts()), memory_of(out), along,
+  scheme.dequantize(place_of(p.codes), in, memory_of(out), along,
                     multiplier != nullptr ? multiplier->mutable_data_ptr<float>() : nullptr);
   return out;
 }
@@ -164,7 +165,8 @@ Tensor multiply_packed(const packed& a, const std::string& a_scheme, const packe
   }
   const gemm_function run = find_gemm(where, a_scheme, b_scheme, accumulation);
   Tensor c = at::empty({a.rows, b.rows}, a.codes.options().dtype(at::kFloat));
-  run(place_of(a.codes), memory_of(a, sa.facts()), memory_of(b, sb.facts()), c.mutable_data_ptr<float>());
+  const packed_memory left = memory_of(a, sa.facts()), right = memory_of(b, sb.facts());
+  run(place_of(a.codes), left, right, c.mutable_data_ptr<float>());
   return c.to(dtype);
 }
 
