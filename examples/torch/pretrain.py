@@ -75,14 +75,14 @@ class GPT(nn.Module):
 
 
 class Text:
-    """The bytes of a file on the device; every 20th chunk of 64 KiB is held out."""
+    """The bytes of a file on the device; every 20th chunk, of 64 KiB in a long text, is held out."""
 
     CHUNK, EVERY = 1 << 16, 20
 
     def __init__(self, path, device):
         data = lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes()
         whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        chunks = whole.split(self.CHUNK)
+        chunks = whole.split(max(1, min(self.CHUNK, len(whole) // (2 * self.EVERY))))
         self.training = torch.cat([c for i, c in enumerate(chunks) if i % self.EVERY != 1]).to(device)
         self.held_out = torch.cat([c for i, c in enumerate(chunks) if i % self.EVERY == 1][:64]).to(device)
 

@@ -9,7 +9,7 @@
 
 namespace microscale_torch {
 
-inline ms::host executor_of(const place& at) { return ms::host{.threads = at.threads}; }
+inline ms::host host_executor_of(const place& at) { return ms::host{.threads = at.threads}; }
 
 template <ms::quantization_scheme S, class Roundings>
 class cpu_scheme final : public scheme_operations {
@@ -42,7 +42,7 @@ class cpu_scheme final : public scheme_operations {
                    const quantize_request& request) const {
     with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
       with_view(in,
-                [&](auto view) { ms::quantize_with(executor_of(at), view, out, rounding, options_of(request)); });
+                [&](auto view) { ms::quantize_with(host_executor_of(at), view, out, rounding, options_of(request)); });
     });
   }
 
@@ -50,12 +50,12 @@ class cpu_scheme final : public scheme_operations {
               float* multiplier) const {
     with_view(out, [&](auto view) {
       if (multiplier == nullptr) {
-        ms::dequantize_into(executor_of(at), q, view, along);
+        ms::dequantize_into(host_executor_of(at), q, view, along);
       } else {
         *multiplier = q.factors().decode;
         const ms::quantized_view<const unscaled<S>> plain{q.codes,      q.scales,     nullptr, q.rows, q.cols,
                                                           q.code_pitch, q.scale_pitch};
-        ms::dequantize_into(executor_of(at), plain, view, along);
+        ms::dequantize_into(host_executor_of(at), plain, view, along);
       }
     });
   }
@@ -75,7 +75,7 @@ struct cpu_gemm {
  private:
   template <class P>
   static void run(const place& at, const packed_memory& a, const packed_memory& b, float* c) {
-    ms::gemm_into<P>(executor_of(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows));
+    ms::gemm_into<P>(host_executor_of(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows));
   }
   template <class P>
   static void add() {

@@ -9,7 +9,7 @@
 
 namespace microscale_torch {
 
-inline ms::cuda executor_of(const place& at) { return {.stream = static_cast<cudaStream_t>(at.stream)}; }
+inline ms::cuda cuda_executor_of(const place& at) { return {.stream = static_cast<cudaStream_t>(at.stream)}; }
 
 // The decode multiplier of a stored datum, and of a reference that is yet to become one.
 template <ms::quantization_scheme S>
@@ -32,7 +32,7 @@ class cuda_scheme final : public scheme_operations {
                 const quantize_request& request) const override {
     with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
       with_view(in, [&](auto view) {
-        ms::quantize_with(executor_of(at), view, view_of<S>(out), rounding, options_of(request), workspace_of(request));
+        ms::quantize_with(cuda_executor_of(at), view, view_of<S>(out), rounding, options_of(request), workspace_of(request));
       });
     });
   }
@@ -42,11 +42,11 @@ class cuda_scheme final : public scheme_operations {
     const auto q = view_of<const S>(in);
     with_view(out, [&](auto view) {
       if (multiplier == nullptr) {
-        ms::dequantize_into(executor_of(at), q, view, along);
+        ms::dequantize_into(cuda_executor_of(at), q, view, along);
       } else {
         const ms::quantized_view<const unscaled<S>> plain{q.codes,      q.scales,     nullptr, q.rows, q.cols,
                                                           q.code_pitch, q.scale_pitch};
-        ms::dequantize_into(executor_of(at), plain, view, along);
+        ms::dequantize_into(cuda_executor_of(at), plain, view, along);
         if constexpr (S::has_tensor_scale) {
           stored_multiplier_kernel<S><<<1, 1, 0, static_cast<cudaStream_t>(at.stream)>>>(in.datum, multiplier);
         }
@@ -79,7 +79,7 @@ class cuda_scheme final : public scheme_operations {
                   const quantize_request& request, float* multiplier) {
     namespace device = ms::detail::device;
     if (in.empty()) return;
-    const ms::cuda executor = executor_of(at);
+    const ms::cuda executor = cuda_executor_of(at);
     const auto call = device::begin_quantize<Q, R, T>(executor, in, rounding, options_of(request),
                                                       workspace_of(request));
     if constexpr (S::has_tensor_scale) {
@@ -105,7 +105,7 @@ struct cuda_gemm {
  private:
   template <class P>
   static void run(const place& at, const packed_memory& a, const packed_memory& b, float* c) {
-    ms::gemm_into<P>(executor_of(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows));
+    ms::gemm_into<P>(cuda_executor_of(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows));
   }
   template <class P>
   static void add() {

@@ -8,8 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include <microscale/recipe/stream.hpp>
-
 #include "linear.hpp"
 #include "recipes.hpp"
 #include "tensors.hpp"
@@ -174,11 +172,11 @@ TORCH_LIBRARY(microscale, m) {
   m.def("hadamard(Tensor x, int size=16, *, bool columns=False, int[] signs=[]) -> Tensor");
   m.def("amax(Tensor x) -> Tensor");
   m.def(
-      "linear_forward(Tensor x, Tensor weight, Tensor references, Tensor clock, Tensor? stream_offset, str recipe, "
+      "linear_forward(Tensor x, Tensor weight, Tensor references, Tensor clock, str recipe, "
       "int seed, int layer, int[] targets, str accumulation, ScalarType dtype, bool needs_dx, bool needs_dw) "
       "-> (Tensor, Tensor[])");
   m.def(
-      "linear_backward(Tensor dy, Tensor[] saved, Tensor references, Tensor? stream_offset, str recipe, int seed, "
+      "linear_backward(Tensor dy, Tensor[] saved, Tensor references, str recipe, int seed, "
       "int layer, int[] targets, str accumulation, int in_features, ScalarType x_dtype, ScalarType weight_dtype, "
       "bool needs_dx, bool needs_dw) -> (Tensor, Tensor)");
 }
@@ -206,10 +204,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("describe_scheme", &describe_scheme);
   m.def("high_precision", &high_precision);
   m.def("uses_alternative", &uses_alternative);
-  m.def("stream_offset", [](std::int64_t step, std::int32_t micro_batch) {
-    return static_cast<std::int64_t>(ms::random_stream({step, micro_batch, 0}, 0, ms::operand_role::activation,
-                                                       ms::gemm_role::fprop));
-  });
   m.attr("has_cuda") = has_cuda();
 }
 

@@ -24,11 +24,10 @@ struct prepared {
 class layer_call {
  public:
   layer_call(const recipe_description& recipe, const Tensor& references, const Tensor& clock,
-             const std::optional<Tensor>& stream_offset, std::int64_t seed, std::int64_t layer, at::IntArrayRef targets,
+             std::int64_t seed, std::int64_t layer, at::IntArrayRef targets,
              const std::string& accumulation)
       : recipe_(recipe),
         references_(references),
-        stream_offset_(stream_offset),
         layer_(static_cast<std::uint32_t>(layer)),
         targets_(targets),
         accumulation_(accumulation),
@@ -61,10 +60,10 @@ class layer_call {
     p.decoded.along = along;
     if (is_vendor_) {
       p.decoded.values = at::empty(x.sizes(), x.options().dtype(at::kBFloat16));
-      fake_quantize_to(x, p.decoded.values, scheme, request, &p.decoded.multiplier, stream_offset_);
+      fake_quantize_to(x, p.decoded.values, scheme, request, &p.decoded.multiplier);
       if (!scheme.facts().has_tensor_scale) p.decoded.multiplier = Tensor();
     } else {
-      p.codes = quantize_packed(x, scheme, request, stream_offset_);
+      p.codes = quantize_packed(x, scheme, request);
     }
     return p;
   }
@@ -87,7 +86,7 @@ class layer_call {
     b.decoded = {operand_memory(), Tensor(), axis::col};
     fake_quantize_both_to(m, a.decoded.values, b.decoded.values, scheme,
                           request_for(first, axis::row, operand, first_gemm),
-                          request_for(second, axis::col, operand, second_gemm), &a.decoded.multiplier, stream_offset_);
+                          request_for(second, axis::col, operand, second_gemm), &a.decoded.multiplier);
     if (!scheme.facts().has_tensor_scale) a.decoded.multiplier = Tensor();
     b.decoded.multiplier = a.decoded.multiplier;
     return {a, b};
@@ -104,8 +103,7 @@ class layer_call {
     quantize_request request;
     request.axis = along;
     request.rounding = d.rounding;
-    const ms::training_step at = stream_offset_ ? ms::training_step{.step = 0} : at_;
-    request.key = {at_.seed, ms::random_stream(at, layer_, operand, gemm)};
+    request.key = {at_.seed, ms::random_stream(at_, layer_, operand, gemm)};
     const auto which = static_cast<std::size_t>(operand);
     const bool holds = recipe_.scaling == scaling_kind::periodic || recipe_.scaling == scaling_kind::frozen;
     if (holds && d.reads_reference) request.reference = references_.const_data_ptr<float>() + which;
@@ -115,7 +113,6 @@ class layer_call {
 
   const recipe_description& recipe_;
   const Tensor& references_;
-  const std::optional<Tensor>& stream_offset_;
   std::uint32_t layer_;
   at::IntArrayRef targets_;
   const std::string& accumulation_;
@@ -181,14 +178,13 @@ void save_nothing(std::vector<Tensor>& out, const Tensor& like, bool is_vendor) 
 
 std::tuple<Tensor, std::vector<Tensor>> linear_forward(const Tensor& x_in, const Tensor& weight_in,
                                                        const Tensor& references, const Tensor& clock,
-                                                       const std::optional<Tensor>& stream_offset,
                                                        const std::string& recipe_name, std::int64_t seed,
                                                        std::int64_t layer, at::IntArrayRef targets,
                                                        const std::string& accumulation, at::ScalarType dtype,
                                                        bool needs_dx, bool needs_dw) {
   const on_device guard(x_in);
   const recipe_description& recipe = find_recipe(recipe_name);
-  const layer_call call(recipe, references, clock, stream_offset, seed, layer, targets, accumulation);
+  const layer_call call(recipe, references, clock, seed, layer, targets, accumulation);
   const Tensor x = x_in.contiguous(), weight = weight_in.contiguous();
   TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.size(1) == weight.size(1), "linear: expected X of tokens x ",
               weight.size(-1), ", got ", x.sizes());
@@ -225,14 +221,14 @@ std::tuple<Tensor, std::vector<Tensor>> linear_forward(const Tensor& x_in, const
 }
 
 std::tuple<Tensor, Tensor> linear_backward(const Tensor& dy_in, const std::vector<Tensor>& saved,
-                                           const Tensor& references, const std::optional<Tensor>& stream_offset,
+                                           const Tensor& references,
                                            const std::string& recipe_name, std::int64_t seed, std::int64_t layer,
                                            at::IntArrayRef targets, const std::string& accumulation,
                                            std::int64_t in_features, at::ScalarType x_dtype,
                                            at::ScalarType weight_dtype, bool needs_dx, bool needs_dw) {
   const on_device guard(dy_in);
   const recipe_description& recipe = find_recipe(recipe_name);
-  const layer_call call(recipe, references, saved.back(), stream_offset, seed, layer, targets, accumulation);
+  const layer_call call(recipe, references, saved.back(), seed, layer, targets, accumulation);
   const bool is_vendor = call.is_vendor();
   const Tensor dy = dy_in.contiguous();
   const auto tokens = dy.size(0), out_features = dy.size(1);

@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -11,17 +10,15 @@
 namespace microscale_torch {
 
 // Y = X W^T of x (tokens x in) and weight (out x in), and what the backward products want of them. `references` holds
-// the held amax of X, W and dY; `clock` (on the CPU) the step and the micro-batch; `stream_offset` (on the device of x,
-// or none) replaces their share of the random streams, so that a captured graph draws anew when it is replayed.
+// the held amax of X, W and dY; `clock` (on the CPU) the step and the micro-batch.
 std::tuple<at::Tensor, std::vector<at::Tensor>> linear_forward(
     const at::Tensor& x, const at::Tensor& weight, const at::Tensor& references, const at::Tensor& clock,
-    const std::optional<at::Tensor>& stream_offset, const std::string& recipe, std::int64_t seed, std::int64_t layer,
+    const std::string& recipe, std::int64_t seed, std::int64_t layer,
     at::IntArrayRef targets, const std::string& accumulation, at::ScalarType dtype, bool needs_dx, bool needs_dw);
 
 // dX and dW; one that is not needed comes back empty.
 std::tuple<at::Tensor, at::Tensor> linear_backward(const at::Tensor& dy, const std::vector<at::Tensor>& saved,
                                                    const at::Tensor& references,
-                                                   const std::optional<at::Tensor>& stream_offset,
                                                    const std::string& recipe, std::int64_t seed, std::int64_t layer,
                                                    at::IntArrayRef targets, const std::string& accumulation,
                                                    std::int64_t in_features, at::ScalarType x_dtype,

@@ -40,7 +40,6 @@ struct packed_memory {
 struct place {
   int threads = 1;
   void* stream = nullptr;
-  const std::uint64_t* stream_offset = nullptr;  // of ms::cuda
 };
 
 struct quantize_request {

@@ -40,11 +40,6 @@ Tensor workspace_for(const Tensor& x, const scheme_operations& scheme, quantize_
   return workspace;
 }
 
-// On the CPU no offset is in device memory: it goes into the key at once.
-void apply_offset(const Tensor& x, quantize_request& request, const std::optional<Tensor>& offset) {
-  if (offset && !x.is_cuda()) request.key.stream += static_cast<std::uint64_t>(offset->item<std::int64_t>());
-}
-
 // An empty matrix has no kernel that would write its multiplier.
 Tensor multiplier_for(const Tensor& x) {
   const auto floats = x.options().dtype(at::kFloat);
@@ -60,14 +55,10 @@ Tensor as_operand(const decoded_operand& o, bool is_left) {
 
 backend backend_of(const Tensor& t) { return t.is_cuda() ? backend::cuda : backend::cpu; }
 
-place place_of([[maybe_unused]] const Tensor& t, [[maybe_unused]] const std::optional<Tensor>& stream_offset) {
+place place_of([[maybe_unused]] const Tensor& t) {
 #ifdef MICROSCALE_TORCH_CUDA
   if (t.is_cuda()) {
-    place p{.threads = 0, .stream = at::cuda::getCurrentCUDAStream(t.device().index()).stream()};
-    if (stream_offset) {
-      p.stream_offset = reinterpret_cast<const std::uint64_t*>(stream_offset->const_data_ptr<std::int64_t>());
-    }
-    return p;
+    return {.threads = 0, .stream = at::cuda::getCurrentCUDAStream(t.device().index()).stream()};
   }
 #endif
   return {.threads = at::get_num_threads()};
@@ -89,8 +80,7 @@ rounding_kind rounding_named(const std::string& name) {
 
 const char* name_of(rounding_kind kind) { return rounding_names[static_cast<std::size_t>(kind)].second; }
 
-packed quantize_packed(const Tensor& x, const scheme_operations& scheme, quantize_request request,
-                       const std::optional<Tensor>& stream_offset) {
+packed quantize_packed(const Tensor& x, const scheme_operations& scheme, quantize_request request) {
   const scheme_facts& facts = scheme.facts();
   const matrix_memory in = memory_of(x);
   const bool along_row = request.axis == ms::axis::row;
@@ -104,8 +94,7 @@ packed quantize_packed(const Tensor& x, const scheme_operations& scheme, quantiz
                        facts.scale_bytes == 1 ? bytes : x.options().dtype(at::kFloat));
   p.datum = at::ones({1}, x.options().dtype(at::kFloat));
   const Tensor workspace = workspace_for(x, scheme, request);
-  apply_offset(x, request, stream_offset);
-  scheme.quantize(place_of(x, stream_offset), in, memory_of(p, facts), request);
+  scheme.quantize(place_of(x), in, memory_of(p, facts), request);
   return p;
 }
 
@@ -121,26 +110,22 @@ Tensor decode(const packed& p, const scheme_operations& scheme, ms::axis along, 
 }
 
 void fake_quantize_to(const Tensor& x, Tensor& out, const scheme_operations& scheme, quantize_request request,
-                      Tensor* multiplier, const std::optional<Tensor>& stream_offset) {
+                      Tensor* multiplier) {
   const Tensor workspace = workspace_for(x, scheme, request);
-  apply_offset(x, request, stream_offset);
   float* factor = nullptr;
   if (multiplier != nullptr) {
     *multiplier = multiplier_for(x);
     factor = multiplier->mutable_data_ptr<float>();
   }
-  scheme.fake_quantize(place_of(x, stream_offset), memory_of(x), memory_of(out), request, factor);
+  scheme.fake_quantize(place_of(x), memory_of(x), memory_of(out), request, factor);
 }
 
 void fake_quantize_both_to(const Tensor& x, Tensor& rows, Tensor& cols, const scheme_operations& scheme,
-                           quantize_request row_request, quantize_request col_request, Tensor* multiplier,
-                           const std::optional<Tensor>& stream_offset) {
+                           quantize_request row_request, quantize_request col_request, Tensor* multiplier) {
   const Tensor workspace = workspace_for(x, scheme, row_request);
   col_request.workspace = row_request.workspace;
-  apply_offset(x, row_request, stream_offset);
-  apply_offset(x, col_request, stream_offset);
   *multiplier = multiplier_for(x);
-  scheme.fake_quantize_both(place_of(x, stream_offset), memory_of(x), memory_of(rows), memory_of(cols), row_request,
+  scheme.fake_quantize_both(place_of(x), memory_of(x), memory_of(rows), memory_of(cols), row_request,
                             col_request, multiplier->mutable_data_ptr<float>());
 }
 

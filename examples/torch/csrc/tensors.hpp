@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
 #include <string>
 
 #include "operations.hpp"
@@ -43,22 +42,20 @@ struct packed {
 };
 
 backend backend_of(const at::Tensor&);
-place place_of(const at::Tensor&, const std::optional<at::Tensor>& stream_offset = std::nullopt);
+place place_of(const at::Tensor&);
 matrix_memory memory_of(const at::Tensor&);
 rounding_kind rounding_named(const std::string&);
 const char* name_of(rounding_kind);
 
 // x is contiguous, FP32 or BF16, two-dimensional. Where the request has no reference and the scheme wants one, it is
 // x's own amax.
-packed quantize_packed(const at::Tensor& x, const scheme_operations&, quantize_request,
-                       const std::optional<at::Tensor>& stream_offset = std::nullopt);
+packed quantize_packed(const at::Tensor& x, const scheme_operations&, quantize_request);
 at::Tensor decode(const packed&, const scheme_operations&, ms::axis, at::ScalarType, at::Tensor* multiplier);
 void fake_quantize_to(const at::Tensor& x, at::Tensor& out, const scheme_operations&, quantize_request,
-                      at::Tensor* multiplier, const std::optional<at::Tensor>& stream_offset = std::nullopt);
+                      at::Tensor* multiplier);
 // Both axes at once, into operands for BF16 products.
 void fake_quantize_both_to(const at::Tensor& x, at::Tensor& rows, at::Tensor& cols, const scheme_operations&,
-                           quantize_request row_request, quantize_request col_request, at::Tensor* multiplier,
-                           const std::optional<at::Tensor>& stream_offset = std::nullopt);
+                           quantize_request row_request, quantize_request col_request, at::Tensor* multiplier);
 void transform_to(const at::Tensor& x, at::Tensor& out, const ms::hadamard_options&);
 
 // A B^T, by the accumulation named. `vendor` decodes both operands to BF16 and multiplies those.

@@ -84,6 +84,7 @@ def test_the_library_s_layer_bit_for_bit(recipe, device):
 @pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere", "mxfp4", "mxfp8", "fp4_all_the_way"])
 def test_vendor_is_within_its_bound(recipe, device):
     x, w, dy = operands(48, 80, 64)
+    dy *= 1000  # one level of scales reaches no gradients of 1e-3
     exact = run(layer_of(recipe, w, "exact_f32"), x, dy)
     vendor = run(layer_of(recipe, w, "vendor"), x, dy, device)
     for a, b in zip(exact, vendor):
@@ -102,17 +103,26 @@ def test_recipes_are_those_of_the_library():
     assert not _C.high_precision("nvfp4_everywhere", ms.linear.ROLES.index("mlp_up"), 3, 4)
 
 
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 128), nn.Linear(128, 64)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(32, 64)
-        self.blocks = nn.ModuleList(nn.ModuleDict({"up": nn.Linear(64, 128), "down": nn.Linear(128, 64)}) for _ in range(2))
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(64, 32, bias=False)
 
     def forward(self, tokens):
         x = self.embedding(tokens)
         for block in self.blocks:
-            x = x + block["down"](torch.relu(block["up"](x)))
+            x = block(x)
         return self.head(x)
 
 
@@ -139,9 +149,9 @@ def test_convert_keeps_parameters_and_exempts_the_head():
     before = dict(plain.named_parameters())
     model = ms.convert(plain, "nvfp4", select=lambda name, m: name != "blocks.0.up")
     assert all(p is before[name] for name, p in model.named_parameters())
-    assert type(model.blocks[0]["up"]) is nn.Linear
-    assert model.blocks[0]["down"].is_quantized and model.blocks[0]["down"].role == "mlp_down"
-    assert not model.blocks[1]["up"].is_quantized  # the last block
+    assert type(model.blocks[0].up) is nn.Linear
+    assert model.blocks[0].down.is_quantized and model.blocks[0].down.role == "mlp_down"
+    assert not model.blocks[1].up.is_quantized  # the last block
     assert not model.head.is_quantized and model.head.role == "head"
     assert len({m.number for m in model.modules() if isinstance(m, ms.Linear)}) == 4
     with pytest.raises(ValueError, match="linear layers"):
@@ -183,11 +193,11 @@ def test_the_clock_follows_the_optimizer():
     assert model.microscale_clock.step == 1
     train(model, optimizer, 2)
     assert model.microscale_clock.step == 3
-    assert model.blocks[0]["up"].sampled.tolist() == [1, 1, 1]
+    assert model.blocks[0].up.sampled.tolist() == [1, 1, 1]
     for _ in range(2):  # two micro-batches of step 3, of which the first one samples
         model(torch.zeros(1, 4, dtype=torch.int64)).sum().backward()
     assert (model.microscale_clock.step, model.microscale_clock.micro_batch) == (3, 1)
-    assert model.blocks[0]["up"].sampled.tolist() == [3, 3, 3]
+    assert model.blocks[0].up.sampled.tolist() == [3, 3, 3]
     with torch.no_grad():
         model(torch.zeros(1, 4, dtype=torch.int64))
     assert model.microscale_clock.micro_batch == 1
@@ -218,15 +228,6 @@ def test_a_copy_has_a_clock_of_its_own():
     train(other, torch.optim.AdamW(other.parameters(), lr=1e-2), 2)
     assert (model.microscale_clock.step, other.microscale_clock.step) == (2, 4)
     assert all(m.clock is other.microscale_clock for m in other.modules() if isinstance(m, ms.Linear))
-
-
-def test_a_device_clock_draws_what_the_host_s_does():
-    # As in a captured graph: the offset in memory in place of step and micro-batch in the call.
-    x, w, dy = operands(48, 80, 64)
-    first, second = layer_of("ue5m3", w, clock=ms.Clock(4)), layer_of("ue5m3", w, clock=ms.Clock(4))
-    second.clock.on_device("cpu")
-    for a, b in zip(run(first, x, dy), run(second, x, dy)):
-        assert same(a, b)
 
 
 def test_frozen_references_come_first():

@@ -71,12 +71,13 @@ def convert(model, recipe, *, select=None, position=None, seed=0, **how):
         setattr(model.get_submodule(parent), child, layer)
     model.microscale_clock = clock
     model.register_forward_pre_hook(_begin_forward)
+    _followed.add(model)
     return model
 
 
 def _begin_forward(model, _):
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        _followed.add(model)  # here, so that copies of a model are followed too
+        _followed.add(model)  # which may be a copy of what was converted
         model.microscale_clock.begin_forward()
 
 

@@ -36,12 +36,6 @@ class Clock:
         self.micro_batch = 0
         self.forwards = 0  # of this step
         self.tensor = torch.tensor([1, 0])
-        self.offset = None  # on a device, where asked for
-
-    def on_device(self, device):
-        """Keeps a copy on a device, so that a captured CUDA graph draws anew each time that it is replayed."""
-        self.offset = torch.zeros(1, dtype=torch.int64, device=device)
-        self._show()
 
     def begin_forward(self):
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -54,12 +48,7 @@ class Clock:
 
     def set(self, step, micro_batch=0):
         self.step, self.micro_batch = step, micro_batch
-        self._show()
-
-    def _show(self):
-        self.tensor = torch.tensor([self.step, self.micro_batch])  # a new one: backward passes hold the old
-        if self.offset is not None:
-            self.offset.fill_(_C.stream_offset(self.step, self.micro_batch))
+        self.tensor = torch.tensor([step, micro_batch])  # a new one: backward passes hold the old
 
     def state_dict(self):
         return {"seed": self.seed, "step": self.step}
@@ -104,31 +93,31 @@ class _Product(torch.autograd.Function):
     """Y = X W^T with the backward products of the recipe. `layer` is the module; its parameters come in as tensors."""
 
     @staticmethod
-    def forward(ctx, x, weight, references, sampled, clock, offset, layer, dtype):
+    def forward(ctx, x, weight, references, sampled, clock, layer, dtype):
         layer._hold(x, 0, references, sampled, clock)
         layer._hold(weight, 1, references, sampled, clock)
         needs_dx, needs_dw = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
         y, saved = torch.ops.microscale.linear_forward(
-            x, weight, references, clock, offset, layer._recipe, layer.clock.seed, layer.number, layer.targets,
+            x, weight, references, clock, layer._recipe, layer.clock.seed, layer.number, layer.targets,
             layer.accumulation, dtype, needs_dx, needs_dw,
         )  # fmt: skip
         ctx.save_for_backward(*saved)
         # Not among the saved tensors: taking the amax of dY changes the references, as it should.
-        ctx.layer, ctx.state, ctx.dtypes = layer, (references, sampled, clock, offset), (x.dtype, weight.dtype)
+        ctx.layer, ctx.state, ctx.dtypes = layer, (references, sampled, clock), (x.dtype, weight.dtype)
         return y
 
     @staticmethod
     def backward(ctx, dy):
         saved, layer = list(ctx.saved_tensors), ctx.layer
-        references, sampled, clock, offset = ctx.state
+        references, sampled, clock = ctx.state
         dy = dy.contiguous()
         layer._hold(dy, 2, references, sampled, clock)
         needs_dx, needs_dw = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
         dx, dw = torch.ops.microscale.linear_backward(
-            dy, saved, references, offset, layer._recipe, layer.clock.seed, layer.number, layer.targets,
+            dy, saved, references, layer._recipe, layer.clock.seed, layer.number, layer.targets,
             layer.accumulation, layer.in_features, *ctx.dtypes, needs_dx, needs_dw,
         )  # fmt: skip
-        return dx if needs_dx else None, dw if needs_dw else None, None, None, None, None, None, None
+        return dx if needs_dx else None, dw if needs_dw else None, None, None, None, None, None
 
 
 class Linear(nn.Linear):
@@ -220,7 +209,7 @@ class Linear(nn.Linear):
         rows = x.reshape(-1, self.in_features)
         with torch.autocast(x.device.type, enabled=False):
             y = _Product.apply(
-                rows, self.weight, self.references, self.sampled, self.clock.tensor, self.clock.offset, self, dtype
+                rows, self.weight, self.references, self.sampled, self.clock.tensor, self, dtype
             )
             if self.bias is not None:
                 y = y + self.bias.to(dtype)

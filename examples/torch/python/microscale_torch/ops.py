@@ -128,7 +128,7 @@ def _empty_saved(matrix, scheme, is_vendor):
 
 
 @torch.library.register_fake("microscale::linear_forward")
-def _(x, weight, references, clock, stream_offset, recipe, seed, layer, targets, accumulation, dtype, needs_dx, needs_dw):
+def _(x, weight, references, clock, recipe, seed, layer, targets, accumulation, dtype, needs_dx, needs_dw):
     described, is_vendor = describe_recipe(recipe), accumulation == "vendor"
     nothing = [x.new_empty((0,), dtype=torch.float32) for _ in range(2 if is_vendor else 3)]
     saved = _empty_saved(x, described["wgrad"][1]["scheme"], is_vendor) if needs_dw else list(nothing)
@@ -138,7 +138,7 @@ def _(x, weight, references, clock, stream_offset, recipe, seed, layer, targets,
 
 
 @torch.library.register_fake("microscale::linear_backward")
-def _(dy, saved, references, stream_offset, recipe, seed, layer, targets, accumulation, in_features, x_dtype,
+def _(dy, saved, references, recipe, seed, layer, targets, accumulation, in_features, x_dtype,
       weight_dtype, needs_dx, needs_dw):  # fmt: skip
     dx_shape = (dy.size(0), in_features) if needs_dx else (0,)
     dw_shape = (dy.size(1), in_features) if needs_dw else (0,)
