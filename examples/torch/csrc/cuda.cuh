@@ -104,12 +104,19 @@ struct cuda_gemm {
 
  private:
   template <class P>
-  static void run(const place& at, const packed_memory& a, const packed_memory& b, float* c) {
-    ms::gemm_into<P>(cuda_executor_of(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows));
+  static std::size_t workspace(const packed_memory& a, const packed_memory& b) {
+    return ms::gemm_workspace<P>(ms::cuda{}, view_of<const A>(a), view_of<const B>(b));
+  }
+  template <class P>
+  static void run(const place& at, const packed_memory& a, const packed_memory& b, float* c,
+                  std::span<std::byte> workspace) {
+    ms::gemm_into<P>(cuda_executor_of(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows), {},
+                     workspace);
   }
   template <class P>
   static void add() {
-    add_gemm(backend::cuda, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>, &run<P>);
+    add_gemm(backend::cuda, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>,
+             {&workspace<P>, &run<P>});
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -94,17 +95,21 @@ class device_operations {
   virtual void multiply(const place&, const float* a, const float* b, float* out) const = 0;
 };
 
-// C = alpha A B^T in FP32, by an accumulation that has a definition.
-using gemm_function = void (*)(const place&, const packed_memory& a, const packed_memory& b, float* c);
+// C = alpha A B^T in FP32, by an accumulation that has a definition, and the bytes of workspace that it is fast with.
+struct gemm_operations {
+  std::size_t (*workspace)(const packed_memory& a, const packed_memory& b) = nullptr;
+  void (*run)(const place&, const packed_memory& a, const packed_memory& b, float* c,
+              std::span<std::byte> workspace) = nullptr;
+};
 
 enum class backend : std::uint8_t { cpu, cuda };
 
 // The tables of what was built. Looking up what was not is a microscale::error that says so.
 void add_scheme(backend, const scheme_operations*);
 void add_device(backend, const device_operations*);
-void add_gemm(backend, std::string_view a, std::string_view b, std::string_view accumulation, gemm_function);
+void add_gemm(backend, std::string_view a, std::string_view b, std::string_view accumulation, const gemm_operations&);
 const scheme_operations& find_scheme(backend, std::string_view scheme);
 const device_operations& find_device(backend);
-gemm_function find_gemm(backend, std::string_view a, std::string_view b, std::string_view accumulation);
+const gemm_operations& find_gemm(backend, std::string_view a, std::string_view b, std::string_view accumulation);
 
 }  // namespace microscale_torch

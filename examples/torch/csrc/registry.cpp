@@ -8,7 +8,7 @@ namespace {
 
 struct tables {
   std::map<std::string, const scheme_operations*, std::less<>> schemes;
-  std::map<std::string, gemm_function, std::less<>> gemms;
+  std::map<std::string, gemm_operations, std::less<>> gemms;
   const device_operations* device = nullptr;
 };
 
@@ -25,7 +25,7 @@ std::string gemm_key(std::string_view a, std::string_view b, std::string_view ac
 std::string on(backend where) { return where == backend::cpu ? " on the CPU" : " on CUDA"; }
 
 template <class Map>
-auto look_up(const Map& map, const char* what, const std::string& key, backend where) {
+const auto& look_up(const Map& map, const char* what, const std::string& key, backend where) {
   const auto found = map.find(key);
   if (found == map.end()) ms::detail::fail(what, "one that this extension was built with" + on(where), key);
   return found->second;
@@ -37,8 +37,9 @@ void add_scheme(backend where, const scheme_operations* operations) {
   of(where).schemes[operations->facts().name] = operations;
 }
 void add_device(backend where, const device_operations* operations) { of(where).device = operations; }
-void add_gemm(backend where, std::string_view a, std::string_view b, std::string_view accumulation, gemm_function f) {
-  of(where).gemms[gemm_key(a, b, accumulation)] = f;
+void add_gemm(backend where, std::string_view a, std::string_view b, std::string_view accumulation,
+              const gemm_operations& operations) {
+  of(where).gemms[gemm_key(a, b, accumulation)] = operations;
 }
 
 const scheme_operations& find_scheme(backend where, std::string_view scheme) {
@@ -48,7 +49,7 @@ const device_operations& find_device(backend where) {
   if (of(where).device == nullptr) ms::detail::fail("device", "one that this extension was built for", on(where));
   return *of(where).device;
 }
-gemm_function find_gemm(backend where, std::string_view a, std::string_view b, std::string_view accumulation) {
+const gemm_operations& find_gemm(backend where, std::string_view a, std::string_view b, std::string_view accumulation) {
   return look_up(of(where).gemms, "GEMM", gemm_key(a, b, accumulation), where);
 }
 

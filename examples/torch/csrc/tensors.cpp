@@ -148,10 +148,13 @@ Tensor multiply_packed(const packed& a, const std::string& a_scheme, const packe
     if (!scaled_b) y.multiplier = Tensor();
     return multiply_decoded(x, y, dtype);
   }
-  const gemm_function run = find_gemm(where, a_scheme, b_scheme, accumulation);
+  const gemm_operations& product = find_gemm(where, a_scheme, b_scheme, accumulation);
   Tensor c = at::empty({a.rows, b.rows}, a.codes.options().dtype(at::kFloat));
   const packed_memory left = memory_of(a, sa.facts()), right = memory_of(b, sb.facts());
-  run(place_of(a.codes), left, right, c.mutable_data_ptr<float>());
+  const auto bytes = product.workspace(left, right);
+  const Tensor workspace = at::empty({static_cast<std::int64_t>(bytes)}, a.codes.options().dtype(at::kByte));
+  product.run(place_of(a.codes), left, right, c.mutable_data_ptr<float>(),
+              {static_cast<std::byte*>(workspace.data_ptr()), bytes});
   return c.to(dtype);
 }
 
