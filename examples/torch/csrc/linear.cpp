@@ -186,8 +186,10 @@ std::tuple<Tensor, std::vector<Tensor>> linear_forward(const Tensor& x_in, const
   const recipe_description& recipe = find_recipe(recipe_name);
   const layer_call call(recipe, references, clock, seed, layer, targets, accumulation);
   const Tensor x = x_in.contiguous(), weight = weight_in.contiguous();
-  TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.size(1) == weight.size(1), "linear: expected X of tokens x ",
-              weight.size(-1), ", got ", x.sizes());
+  if (x.dim() != 2 || weight.dim() != 2 || x.size(1) != weight.size(1)) {
+    ms::detail::fail("X of a linear layer", "tokens x " + std::to_string(weight.size(-1)),
+                     x.dim() == 2 ? ms::detail::shape_text(x.size(0), x.size(1)) : std::to_string(x.dim()) + " axes");
+  }
   using ms::axis, ms::operand_role, ms::gemm_role;
   const bool is_vendor = call.is_vendor();
   prepared px, columns;
@@ -254,7 +256,9 @@ std::tuple<Tensor, Tensor> linear_backward(const Tensor& dy_in, const std::vecto
   if (needs_dw) {
     dw = call.multiply(columns, restore(saved, 0, is_vendor, recipe.wgrad.right.scheme, tokens), weight_dtype);
   }
-  TORCH_CHECK(!needs_dx || dx.size(1) == in_features, "linear: expected a gradient of ", in_features, " features");
+  if (needs_dx && dx.size(1) != in_features) {
+    ms::detail::fail("features of dX", std::to_string(in_features), std::to_string(dx.size(1)));
+  }
   return {dx, dw};
 }
 

@@ -19,16 +19,32 @@ constexpr std::pair<rounding_kind, const char*> rounding_names[] = {
     {rounding_kind::stochastic_floor8, "stochastic_floor8"},
 };
 
+// Messages are made of strings alone: a program may hold two C++ libraries, and streams of numbers trust in there being
+// one.
+void expect(const char* what, bool holds, const std::string& expected, const Tensor& got) {
+  if (holds) return;
+  std::string text = c10::toString(got.scalar_type());
+  const char* between = " of ";
+  for (const std::int64_t size : got.sizes()) {
+    text.append(between).append(std::to_string(size));
+    between = " x ";
+  }
+  ms::detail::fail(what, expected, text);
+}
+
+bool is_contiguous_matrix(const Tensor& t, std::int64_t rows, std::int64_t cols) {
+  return t.dim() == 2 && t.size(0) == rows && t.size(1) == cols && t.is_contiguous();
+}
+
 packed_memory memory_of(const packed& p, const scheme_facts& facts) {
   const std::int64_t block_rows = ms::ceil_div(p.rows, std::int64_t{facts.block_rows});
   const std::int64_t block_cols = ms::ceil_div(p.cols, std::int64_t{facts.block_columns});
-  TORCH_CHECK(p.codes.scalar_type() == at::kByte && p.codes.is_contiguous() && p.codes.dim() == 2 &&
-                  p.codes.size(1) == ms::packed_bytes(facts.element_bits, p.cols),
-              "codes: expected a contiguous byte tensor with rows of ", ms::packed_bytes(facts.element_bits, p.cols));
-  TORCH_CHECK(p.scales.is_contiguous() && p.scales.dim() == 2 && p.scales.size(0) == block_rows &&
-                  p.scales.size(1) == block_cols && p.scales.element_size() == facts.scale_bytes,
-              "scales: expected a contiguous tensor of ", block_rows, " x ", block_cols);
-  TORCH_CHECK(p.datum.scalar_type() == at::kFloat && p.datum.numel() == 1, "datum: expected one float");
+  const std::int64_t row_bytes = ms::packed_bytes(facts.element_bits, p.cols);
+  expect("codes", is_contiguous_matrix(p.codes, p.rows, row_bytes) && p.codes.scalar_type() == at::kByte,
+         "contiguous bytes, " + ms::detail::shape_text(p.rows, row_bytes), p.codes);
+  expect("scales", is_contiguous_matrix(p.scales, block_rows, block_cols) && p.scales.element_size() == facts.scale_bytes,
+         "a contiguous tensor, " + ms::detail::shape_text(block_rows, block_cols), p.scales);
+  expect("datum", p.datum.scalar_type() == at::kFloat && p.datum.numel() == 1, "one float", p.datum);
   return {p.codes.data_ptr<std::uint8_t>(), p.scales.data_ptr(), p.datum.data_ptr<float>(), p.rows, p.cols};
 }
 
@@ -65,9 +81,8 @@ place place_of([[maybe_unused]] const Tensor& t) {
 }
 
 matrix_memory memory_of(const Tensor& t) {
-  TORCH_CHECK(t.dim() == 2 && t.is_contiguous(), "expected a contiguous matrix, got ", t.sizes());
-  TORCH_CHECK(t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16, "expected FP32 or BF16, got ",
-              t.scalar_type());
+  expect("tensor", t.dim() == 2 && t.is_contiguous(), "a contiguous matrix", t);
+  expect("tensor", t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16, "FP32 or BF16", t);
   return {t.data_ptr(), t.scalar_type() == at::kFloat ? element_type::f32 : element_type::bf16, t.size(0), t.size(1)};
 }
 
@@ -75,7 +90,7 @@ rounding_kind rounding_named(const std::string& name) {
   for (const auto& [kind, text] : rounding_names) {
     if (name == text) return kind;
   }
-  TORCH_CHECK(false, "rounding: expected nearest_even, stochastic_midpoint8 or stochastic_floor8, got ", name);
+  ms::detail::fail("rounding", "nearest_even, stochastic_midpoint8 or stochastic_floor8", name);
 }
 
 const char* name_of(rounding_kind kind) { return rounding_names[static_cast<std::size_t>(kind)].second; }
@@ -138,7 +153,7 @@ Tensor multiply_packed(const packed& a, const std::string& a_scheme, const packe
   const backend where = backend_of(a.codes);
   const scheme_operations& sa = find_scheme(where, a_scheme);
   const scheme_operations& sb = find_scheme(where, b_scheme);
-  TORCH_CHECK(a.cols == b.cols, "GEMM: expected operands of one depth, got ", a.cols, " and ", b.cols);
+  if (a.cols != b.cols) ms::detail::fail("depth of a product", std::to_string(a.cols), std::to_string(b.cols));
   if (accumulation == "vendor") {
     decoded_operand x, y;
     const bool scaled_a = sa.facts().has_tensor_scale, scaled_b = sb.facts().has_tensor_scale;
@@ -163,7 +178,7 @@ Tensor multiply_packed(const packed& a, const std::string& a_scheme, const packe
 namespace {
 
 void check(cublasStatus_t status) {
-  TORCH_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLAS: ", cublasGetStatusString(status));
+  if (status != CUBLAS_STATUS_SUCCESS) ms::detail::fail("cuBLAS", "success", cublasGetStatusString(status));
 }
 
 Tensor multiply_on_cuda(const decoded_operand& a, const decoded_operand& b, at::ScalarType dtype) {
