@@ -42,7 +42,8 @@ def panel(curves, right, top, height, title):
         return LEFT + x / right * (WIDTH - LEFT - RIGHT), top + (high - y) / (high - low) * height
 
     clip = f"panel{top}"
-    svg = [f'<clipPath id="{clip}"><rect x="{LEFT}" y="{top}" width="{WIDTH - LEFT - RIGHT}" height="{height}"/></clipPath>']
+    width = WIDTH - LEFT - RIGHT
+    svg = [f'<clipPath id="{clip}"><rect x="{LEFT}" y="{top}" width="{width}" height="{height}"/></clipPath>']
     for y in ticks(low, high):
         py = at(0, y)[1]
         svg.append(f'<path d="M{LEFT} {py:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
@@ -51,8 +52,8 @@ def panel(curves, right, top, height, title):
     svg.append(f'<text x="16" y="{middle}" transform="rotate(-90 16 {middle})" text-anchor="middle">{title}</text>')
     for i, (_, points) in enumerate(curves):
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in (at(x, y) for x, y in points if math.isfinite(y)))
-        svg.append(f'<polyline clip-path="url(#{clip})" points="{line}" fill="none" stroke="{COLOURS[i % len(COLOURS)]}" '
-                   'stroke-width="1.5"/>')  # fmt: skip
+        colour = COLOURS[i % len(COLOURS)]
+        svg.append(f'<polyline clip-path="url(#{clip})" points="{line}" fill="none" stroke="{colour}"/>')
     return svg
 
 
@@ -83,7 +84,9 @@ def losses(paths, out):
     svg.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 12}" text-anchor="middle">tokens, millions</text>')
     for i, (name, _) in enumerate(curves):
         y = TOP + 14 + 18 * i
-        svg.append(f'<path d="M{WIDTH - RIGHT + 10} {y - 4}h20" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2"/>')
+        svg.append(
+            f'<path d="M{WIDTH - RIGHT + 10} {y - 4}h20" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2"/>'
+        )
         svg.append(f'<text x="{WIDTH - RIGHT + 36}" y="{y}">{name}</text>')
     Path(out).write_text("\n".join(svg) + "\n</svg>\n")
 

@@ -238,7 +238,10 @@ class Run:
         rate = self.tokens_per_second(tokens)
         self.rows.append([self.step, tokens, mean.item(), held_out, round(self.seconds, 3)])
         if self.rank == 0:
-            print(f"step {self.step:6d}  loss {mean.item():.4f}  held out {held_out:.4f}  {rate:,.0f} tokens/s", flush=True)
+            print(
+                f"step {self.step:6d}  loss {mean.item():.4f}  held out {held_out:.4f}  {rate:,.0f} tokens/s",
+                flush=True,
+            )
 
     def tokens_per_second(self, tokens):
         """Since the first window, in which libraries load and memory is taken."""

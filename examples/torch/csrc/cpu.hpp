@@ -53,8 +53,8 @@ class cpu_scheme final : public scheme_operations {
         ms::dequantize_into(host_executor_of(at), q, view, along);
       } else {
         *multiplier = q.factors().decode;
-        const ms::quantized_view<const unscaled<S>> plain{q.codes,      q.scales,     nullptr, q.rows, q.cols,
-                                                          q.code_pitch, q.scale_pitch};
+        const ms::quantized_view<const unscaled<S>> plain{q.codes, q.scales,     nullptr,      q.rows,
+                                                          q.cols,  q.code_pitch, q.scale_pitch};
         ms::dequantize_into(host_executor_of(at), plain, view, along);
       }
     });
@@ -85,8 +85,7 @@ struct cpu_gemm {
   }
   template <class P>
   static void add() {
-    add_gemm(backend::cpu, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>,
-             {&workspace<P>, &run<P>});
+    add_gemm(backend::cpu, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>, {&workspace<P>, &run<P>});
   }
 };
 

@@ -32,7 +32,8 @@ class cuda_scheme final : public scheme_operations {
                 const quantize_request& request) const override {
     with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
       with_view(in, [&](auto view) {
-        ms::quantize_with(cuda_executor_of(at), view, view_of<S>(out), rounding, options_of(request), workspace_of(request));
+        ms::quantize_with(cuda_executor_of(at), view, view_of<S>(out), rounding, options_of(request),
+                          workspace_of(request));
       });
     });
   }
@@ -44,8 +45,8 @@ class cuda_scheme final : public scheme_operations {
       if (multiplier == nullptr) {
         ms::dequantize_into(cuda_executor_of(at), q, view, along);
       } else {
-        const ms::quantized_view<const unscaled<S>> plain{q.codes,      q.scales,     nullptr, q.rows, q.cols,
-                                                          q.code_pitch, q.scale_pitch};
+        const ms::quantized_view<const unscaled<S>> plain{q.codes, q.scales,     nullptr,      q.rows,
+                                                          q.cols,  q.code_pitch, q.scale_pitch};
         ms::dequantize_into(cuda_executor_of(at), plain, view, along);
         if constexpr (S::has_tensor_scale) {
           stored_multiplier_kernel<S><<<1, 1, 0, static_cast<cudaStream_t>(at.stream)>>>(in.datum, multiplier);
@@ -80,8 +81,8 @@ class cuda_scheme final : public scheme_operations {
     namespace device = ms::detail::device;
     if (in.empty()) return;
     const ms::cuda executor = cuda_executor_of(at);
-    const auto call = device::begin_quantize<Q, R, T>(executor, in, rounding, options_of(request),
-                                                      workspace_of(request));
+    const auto call =
+        device::begin_quantize<Q, R, T>(executor, in, rounding, options_of(request), workspace_of(request));
     if constexpr (S::has_tensor_scale) {
       if (multiplier != nullptr) {
         multiplier_kernel<S><<<1, 1, 0, executor.stream>>>(call.reference, call.own_reference, call.target, multiplier);
@@ -115,8 +116,7 @@ struct cuda_gemm {
   }
   template <class P>
   static void add() {
-    add_gemm(backend::cuda, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>,
-             {&workspace<P>, &run<P>});
+    add_gemm(backend::cuda, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>, {&workspace<P>, &run<P>});
   }
 };
 

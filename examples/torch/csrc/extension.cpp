@@ -181,14 +181,14 @@ TORCH_LIBRARY(microscale, m) {
       "bool needs_dx, bool needs_dw) -> (Tensor, Tensor)");
 }
 
-#define MICROSCALE_TORCH_IMPLEMENT(m)           \
-  m.impl("quantize", &quantize);                \
-  m.impl("dequantize", &dequantize);            \
-  m.impl("fake_quantize", &fake_quantize);      \
-  m.impl("gemm", &gemm);                        \
-  m.impl("hadamard", &hadamard);                \
-  m.impl("amax", &amax);                        \
-  m.impl("linear_forward", &linear_forward);    \
+#define MICROSCALE_TORCH_IMPLEMENT(m)        \
+  m.impl("quantize", &quantize);             \
+  m.impl("dequantize", &dequantize);         \
+  m.impl("fake_quantize", &fake_quantize);   \
+  m.impl("gemm", &gemm);                     \
+  m.impl("hadamard", &hadamard);             \
+  m.impl("amax", &amax);                     \
+  m.impl("linear_forward", &linear_forward); \
   m.impl("linear_backward", &linear_backward)
 
 TORCH_LIBRARY_IMPL(microscale, CPU, m) { MICROSCALE_TORCH_IMPLEMENT(m); }

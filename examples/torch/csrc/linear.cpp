@@ -23,9 +23,8 @@ struct prepared {
 
 class layer_call {
  public:
-  layer_call(const recipe_description& recipe, const Tensor& references, const Tensor& clock,
-             std::int64_t seed, std::int64_t layer, at::IntArrayRef targets,
-             const std::string& accumulation)
+  layer_call(const recipe_description& recipe, const Tensor& references, const Tensor& clock, std::int64_t seed,
+             std::int64_t layer, at::IntArrayRef targets, const std::string& accumulation)
       : recipe_(recipe),
         references_(references),
         layer_(static_cast<std::uint32_t>(layer)),
@@ -223,9 +222,8 @@ std::tuple<Tensor, std::vector<Tensor>> linear_forward(const Tensor& x_in, const
 }
 
 std::tuple<Tensor, Tensor> linear_backward(const Tensor& dy_in, const std::vector<Tensor>& saved,
-                                           const Tensor& references,
-                                           const std::string& recipe_name, std::int64_t seed, std::int64_t layer,
-                                           at::IntArrayRef targets, const std::string& accumulation,
+                                           const Tensor& references, const std::string& recipe_name, std::int64_t seed,
+                                           std::int64_t layer, at::IntArrayRef targets, const std::string& accumulation,
                                            std::int64_t in_features, at::ScalarType x_dtype,
                                            at::ScalarType weight_dtype, bool needs_dx, bool needs_dw) {
   const on_device guard(dy_in);
@@ -238,16 +236,16 @@ std::tuple<Tensor, Tensor> linear_backward(const Tensor& dy_in, const std::vecto
   Tensor dx = at::empty({0}, dy.options().dtype(x_dtype)), dw = at::empty({0}, dy.options().dtype(weight_dtype));
   prepared rows, columns;
   if (needs_dx && needs_dw && !recipe.turns_output_gradient) {
-    std::tie(rows, columns) = call.prepare_both(dy, recipe.dgrad.left, recipe.wgrad.left,
-                                                operand_role::output_gradient, gemm_role::dgrad, gemm_role::wgrad);
+    std::tie(rows, columns) = call.prepare_both(dy, recipe.dgrad.left, recipe.wgrad.left, operand_role::output_gradient,
+                                                gemm_role::dgrad, gemm_role::wgrad);
   } else {
     if (needs_dx || recipe.turns_output_gradient) {
       rows = call.prepare(dy, recipe.dgrad.left, axis::row, operand_role::output_gradient, gemm_role::dgrad);
     }
     if (needs_dw) {
-      columns = recipe.turns_output_gradient ? turned(rows, is_vendor)
-                                             : call.prepare(dy, recipe.wgrad.left, axis::col,
-                                                            operand_role::output_gradient, gemm_role::wgrad);
+      columns = recipe.turns_output_gradient
+                    ? turned(rows, is_vendor)
+                    : call.prepare(dy, recipe.wgrad.left, axis::col, operand_role::output_gradient, gemm_role::wgrad);
     }
   }
   if (needs_dx) {

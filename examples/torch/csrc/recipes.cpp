@@ -11,7 +11,8 @@ namespace microscale_torch {
 namespace {
 
 // OCP MX v1.0 as it stands, in every internal linear layer: blocks of 32 along each product's reduction dimension, the
-// floor rule for scales, dY rounded stochastically. Not the recipe of a paper: the plain form that the others improve on.
+// floor rule for scales, dY rounded stochastically. Not the recipe of a paper: the plain form that the others improve
+// on.
 struct mxfp4 {
   static constexpr const char* name = "mxfp4";
   using fprop = ms::gemm_recipe<ms::operand<ms::mxfp4>, ms::operand<ms::mxfp4>>;
@@ -64,7 +65,8 @@ recipe_description describe() {
   using dgrad = typename R::dgrad;
   using wgrad = typename R::wgrad;
   using scaling = decltype(R::scaling);
-  static_assert(!requires { R::backward_from_quantized; }, "not offered here: quantizing what Fprop made of X and W");
+  static_assert(
+      !requires { R::backward_from_quantized; }, "not offered here: quantizing what Fprop made of X and W");
   recipe_description d;
   d.name = R::name;
   d.fprop = describe_gemm<fprop>();

@@ -42,7 +42,8 @@ packed_memory memory_of(const packed& p, const scheme_facts& facts) {
   const std::int64_t row_bytes = ms::packed_bytes(facts.element_bits, p.cols);
   expect("codes", is_contiguous_matrix(p.codes, p.rows, row_bytes) && p.codes.scalar_type() == at::kByte,
          "contiguous bytes, " + ms::detail::shape_text(p.rows, row_bytes), p.codes);
-  expect("scales", is_contiguous_matrix(p.scales, block_rows, block_cols) && p.scales.element_size() == facts.scale_bytes,
+  expect("scales",
+         is_contiguous_matrix(p.scales, block_rows, block_cols) && p.scales.element_size() == facts.scale_bytes,
          "a contiguous tensor, " + ms::detail::shape_text(block_rows, block_cols), p.scales);
   expect("datum", p.datum.scalar_type() == at::kFloat && p.datum.numel() == 1, "one float", p.datum);
   return {p.codes.data_ptr<std::uint8_t>(), p.scales.data_ptr(), p.datum.data_ptr<float>(), p.rows, p.cols};
@@ -104,9 +105,9 @@ packed quantize_packed(const Tensor& x, const scheme_operations& scheme, quantiz
   p.cols = along_row ? in.cols : in.rows;
   const auto bytes = x.options().dtype(at::kByte);
   p.codes = at::empty({p.rows, ms::packed_bytes(facts.element_bits, p.cols)}, bytes);
-  p.scales = at::empty({ms::ceil_div(p.rows, std::int64_t{facts.block_rows}),
-                        ms::ceil_div(p.cols, std::int64_t{facts.block_columns})},
-                       facts.scale_bytes == 1 ? bytes : x.options().dtype(at::kFloat));
+  p.scales = at::empty(
+      {ms::ceil_div(p.rows, std::int64_t{facts.block_rows}), ms::ceil_div(p.cols, std::int64_t{facts.block_columns})},
+      facts.scale_bytes == 1 ? bytes : x.options().dtype(at::kFloat));
   p.datum = at::ones({1}, x.options().dtype(at::kFloat));
   const Tensor workspace = workspace_for(x, scheme, request);
   scheme.quantize(place_of(x), in, memory_of(p, facts), request);
@@ -140,8 +141,8 @@ void fake_quantize_both_to(const Tensor& x, Tensor& rows, Tensor& cols, const sc
   const Tensor workspace = workspace_for(x, scheme, row_request);
   col_request.workspace = row_request.workspace;
   *multiplier = multiplier_for(x);
-  scheme.fake_quantize_both(place_of(x), memory_of(x), memory_of(rows), memory_of(cols), row_request,
-                            col_request, multiplier->mutable_data_ptr<float>());
+  scheme.fake_quantize_both(place_of(x), memory_of(x), memory_of(rows), memory_of(cols), row_request, col_request,
+                            multiplier->mutable_data_ptr<float>());
 }
 
 void transform_to(const Tensor& x, Tensor& out, const ms::hadamard_options& options) {

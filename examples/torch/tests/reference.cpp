@@ -22,8 +22,8 @@ struct job {
 
 template <class Recipe, class Accumulate>
 void run(const job& j) {
-  ms::linear<Recipe, Accumulate> layer(j.in, j.out, {.role = ms::layer_role::mlp_up, .index = 0, .count = 2,
-                                                     .layer = j.layer});
+  ms::linear<Recipe, Accumulate> layer(j.in, j.out,
+                                       {.role = ms::layer_role::mlp_up, .index = 0, .count = 2, .layer = j.layer});
   const ms::host executor{.threads = 2};
   for (std::int64_t s = 0; s < j.steps; ++s) {
     const ms::training_step at{j.first_step + s, 0, j.seed};

@@ -96,7 +96,12 @@ def test_vendor_is_within_its_bound(recipe, device):
 def test_recipes_are_those_of_the_library():
     assert {"bf16", "ue5m3", "ue5m3_b32", "nvfp4", "nvfp4_everywhere_no_rht", "mxfp4", "ufp4"} <= set(ms.recipes())
     described = ms.ops.describe_recipe("nvfp4")
-    assert described["wgrad"][0] == {"scheme": "nvfp4", "rounding": "stochastic_floor8", "transform": 16, "drawn_signs": False}
+    assert described["wgrad"][0] == {
+        "scheme": "nvfp4",
+        "rounding": "stochastic_floor8",
+        "transform": 16,
+        "drawn_signs": False,
+    }
     assert described["dgrad"][1]["scheme"] == "nvfp4_2d" and described["scaling"] == "current"
     assert ms.ops.describe_recipe("ue5m3")["period"] == 50
     assert _C.high_precision("nvfp4", ms.linear.ROLES.index("mlp_up"), 3, 4)
@@ -244,7 +249,8 @@ def test_frozen_references_come_first():
 def test_targets_are_the_recipe_s_own_unless_said():
     x, w, dy = operands(32, 32, 32)
     default, own, other = (
-        run(layer_of("ue5m3", w, targets=t), x, dy)[1] for t in (None, {"output_gradient": 448}, {"output_gradient": 2048})
+        run(layer_of("ue5m3", w, targets=t), x, dy)[1]
+        for t in (None, {"output_gradient": 448}, {"output_gradient": 2048})
     )
     assert torch.equal(default, own) and not torch.equal(default, other)
     with pytest.raises(ValueError, match="targets"):

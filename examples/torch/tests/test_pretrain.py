@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent.parent
-SMALL = "--layers 2 --width 64 --heads 2 --context 64 --batch 8 --warmup 5 --log-every 2 --eval-every 6 --eval-sequences 8"
+SMALL = (
+    "--layers 2 --width 64 --heads 2 --context 64 --batch 8 --warmup 5 --log-every 2 --eval-every 6 --eval-sequences 8"
+)
 
 
 def pretrain(out, *arguments, processes=1):

@@ -45,8 +45,8 @@ def convert(model, recipe, *, select=None, position=None, seed=0, **how):
     """Replaces each nn.Linear in `model` by a Linear under `recipe`, in place, and returns the model.
 
     select(name, module) -> bool says which to take (all, by default); position(name, count) -> Position says where a
-    layer stands (position_of, by default: look at print(model)). What else a layer takes (period, targets, accumulation)
-    may follow. Parameters stay the objects they were, so optimizers and tied weights are not disturbed.
+    layer stands (position_of, by default: look at print(model)). What else a layer takes (period, targets,
+    accumulation) may follow. Parameters stay the objects they were, so optimizers and tied weights are not disturbed.
 
     The model gets a `microscale_clock`: each forward pass with gradients on is a micro-batch of the current step, and a
     step() of an optimizer that holds a converted weight ends it.
@@ -66,7 +66,9 @@ def convert(model, recipe, *, select=None, position=None, seed=0, **how):
             module, recipe=recipe, role=at.role, index=at.index, count=at.count, number=number, clock=clock, **how
         )
         if name == "":
-            raise ValueError("convert: expected a model that holds its linear layers; this one is one (Linear.from_linear)")
+            raise ValueError(
+                "convert: expected a model that holds its linear layers; this one is one (Linear.from_linear)"
+            )
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, layer)
     model.microscale_clock = clock

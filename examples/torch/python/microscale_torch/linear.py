@@ -125,8 +125,8 @@ class Linear(nn.Linear):
 
     role, index, count say where the layer stands (the recipe exempts some), `number` tells its random draws from those
     of other layers. Weights stay in their own precision (FP32 masters); operands of exempt layers are BF16. `period`
-    and `targets` ({operand: target}) are what a recipe leaves to the run; `accumulation` is one of `vendor` (BF16 tensor
-    cores over decoded operands), `exact_f32`, `f32_blocks`, `blackwell_k64`.
+    and `targets` ({operand: target}) are what a recipe leaves to the run; `accumulation` is one of `vendor` (BF16
+    tensor cores over decoded operands), `exact_f32`, `f32_blocks`, `blackwell_k64`.
     """
 
     def __init__(
@@ -208,9 +208,7 @@ class Linear(nn.Linear):
             return F.linear(x.bfloat16(), self.weight.bfloat16(), bias).to(dtype)
         rows = x.reshape(-1, self.in_features)
         with torch.autocast(x.device.type, enabled=False):
-            y = _Product.apply(
-                rows, self.weight, self.references, self.sampled, self.clock.tensor, self, dtype
-            )
+            y = _Product.apply(rows, self.weight, self.references, self.sampled, self.clock.tensor, self, dtype)
             if self.bias is not None:
                 y = y + self.bias.to(dtype)
         return y.view(*x.shape[:-1], self.out_features)

@@ -1,4 +1,4 @@
-"""The operators: what torch needs besides the kernels (shapes for torch.compile, gradients), and Python forms of them."""
+"""The operators: what torch needs besides kernels (shapes for torch.compile, gradients), and Python forms of them."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,13 +53,11 @@ def gemm(a, b, accumulation="exact_f32"):
     """a b^T of two quantized matrices in FP32, by `exact_f32`, `f32_blocks`, `blackwell_k64` or `vendor`."""
     if a.depth != b.depth:
         raise ValueError(f"expected operands of one depth, got {a.depth} and {b.depth}")
-    return _ops.gemm(
-        a.codes, a.scales, a.datum, a.scheme, b.codes, b.scales, b.datum, b.scheme, a.depth, accumulation
-    )
+    return _ops.gemm(a.codes, a.scales, a.datum, a.scheme, b.codes, b.scales, b.datum, b.scheme, a.depth, accumulation)
 
 
 def hadamard(x, size=16, *, columns=False, signs=()):
-    """The orthonormal Hadamard transform of runs of `size`; bit i of `signs` (64-bit words) negates element i before."""
+    """The orthonormal Hadamard transform of runs of `size`; bit i of `signs` (64-bit words) negates element i first."""
     return _ops.hadamard(x, size, columns=columns, signs=[s - (1 << 64) if s >= 1 << 63 else s for s in signs])
 
 
