@@ -118,8 +118,10 @@ def held_out_loss(model, text, options):
 
 
 def digest(model):
-    """Of what every rank must have alike: the quantized weights, as the forward pass takes them, and the references."""
+    """Of what every rank must have alike: parameters, weights as the forward pass quantizes them, references."""
     h = hashlib.sha256()
+    for parameter in model.parameters():
+        h.update(parameter.detach().view(torch.uint8).cpu().numpy().tobytes())
     for module in model.modules():
         if isinstance(module, ms.Linear) and module.is_quantized:
             scheme = ms.ops.describe_recipe(module.recipe)["fprop"][1]["scheme"]
@@ -293,9 +295,9 @@ class Run:
             digests = [None] * self.world
             dist.all_gather_object(digests, digest(self.model))
             if len(set(digests)) != 1:
-                raise SystemExit(f"ranks differ in quantized weights or references: {digests}")
+                raise SystemExit(f"ranks differ in weights, quantized weights or references: {digests}")
             if self.rank == 0:
-                print(f"quantized weights and references equal on all {self.world} ranks: {digests[0][:16]}")
+                print(f"weights, quantized weights and references equal on all {self.world} ranks: {digests[0][:16]}")
         self.save()
         if self.rank != 0:
             return
