@@ -112,7 +112,8 @@ TEST_CASE("transpose_into: pitches, layouts, guards and refusals") {
              "transposed shape: expected 70 x 40, got 40 x 40"));
   wrong = out.view();
   wrong.tile = {16, 0};
-  CHECK(says(message_of([&] { ms::transpose_into<ms::nvfp4_2d>(q.view(), wrong); }), "transposed tensor-scale tile"));
+  CHECK(says(message_of([&] { ms::transpose_into<ms::nvfp4_2d>(q.view(), wrong); }),
+             "transposed tensor-scale tile: expected 0 x 0, got 16 x 0"));
   wrong = out.view();
   wrong.codes = nullptr;
   CHECK(says(message_of([&] { ms::transpose_into<ms::nvfp4_2d>(q.view(), wrong); }), "codes and scales"));

@@ -174,6 +174,24 @@ TEST_CASE("corrections of several blocks add up") {
   CHECK(sums.scaled_scaled == together);
 }
 
+TEST_CASE("the correction is the quotient of its sums, not a product with a reciprocal") {
+  using S = ms::nvfp4_ms_eden;
+  int pairs = 0, wrong = 0;
+  for (int i = 1; i < 400; ++i) {
+    const float b = 1.0f + static_cast<float>(i) * 0.37f, a = b * 1.06f;
+    const float c = model::div(a, b);
+    if (c == model::mul(a, model::div(1.0f, b))) continue;
+    ++pairs;
+    // Under a scale of 1 the corrected one lies between 1 and 1.125: the first draw that takes it away from 1.
+    const double left = 1 - (static_cast<double>(c) - 1) * 8;  // of the step, a multiple of 2^-20
+    const auto first = static_cast<std::uint32_t>(left * 0x1p32);
+    wrong += ms::ms_eden_rule::refined<S>(0x38, {a, b}, first) != 0x39;
+    wrong += ms::ms_eden_rule::refined<S>(0x38, {a, b}, first - 1) != 0x38;
+  }
+  CHECK(pairs > 10);
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("MS-EDEN keeps a block's projection on itself, on average over the scale's draws") {
   // sum x x' / sum x x is 1 for the corrected scale, so the mean over evenly spread draws is off by at most half of
   // 2^-8 steps of a scale (each at most 1/8 of it), and a few roundings of FP32.
@@ -237,6 +255,13 @@ TEST_CASE("the folded rule: the power of two above the amax, six times finer gri
     }
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("the folded rule gives a block of zeros the smallest scale, and keeps their signs") {
+  float x[32] = {};
+  x[3] = -0.0f;
+  const auto q = ms::quantize_block<ms::mxfp4_folded>(x, 1.0f);
+  CHECK((q.scale == 0 && q.codes[0] == 0 && q.codes[3] == 8));
 }
 
 TEST_CASE("the folded rule halves the scale of a square block iff a / s < 0.87") {
