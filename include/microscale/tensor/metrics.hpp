@@ -79,7 +79,7 @@ class element_values {
   explicit element_values(const quantized_view<S>& q) {
     if constexpr (few) {
       if (q.tile != tensor_tile{} || q.rows * q.cols < (1 << 15)) return;
-      table_.resize(256 * 16);
+      table_.resize(std::size_t{256} * 16);
       const tensor_factors t = q.factors();
       for (unsigned i = 0; i < table_.size(); ++i) {
         table_[i] = decode_element<Scheme>(static_cast<std::uint8_t>(i % 16), static_cast<std::uint8_t>(i / 16), t);
