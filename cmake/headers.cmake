@@ -42,6 +42,12 @@ set(
   include/microscale/host/simd_kernels.hpp
   include/microscale/host/simd_ranges.hpp
   include/microscale/host/executor.hpp
+  include/microscale/host/each.inl
+  include/microscale/host/block_gemm.inl
+  include/microscale/host/block_gemm_simd.hpp
+  include/microscale/host/packed_operand.hpp
+  include/microscale/host/tiled_gemm.hpp
+  include/microscale/host/packed_gemm.hpp
   include/microscale/host/vendor_gemm.hpp
   include/microscale/cuda/executor.cuh
   include/microscale/cuda/number.cuh

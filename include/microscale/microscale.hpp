@@ -5,6 +5,7 @@
 #include "block/rule_adaptors.hpp"
 #include "block/schemes.hpp"
 #include "host/executor.hpp"
+#include "host/packed_gemm.hpp"
 #include "host/vendor_gemm.hpp"
 #include "number/formats.hpp"
 #include "number/value.hpp"

@@ -2,7 +2,8 @@
 //
 // E2M1 under UE4M3, UE5M3 or E8M0 scales decodes exactly, so every product is exact and only the order of the sum is
 // left to the GEMM: outside the promise of equal bits, within the usual error bound of an FP32 sum of k terms,
-// |C - exact| <= k 2^-24 sum |a b| (1 + k 2^-24), plus one rounding for alpha.
+// |C - exact| <= k 2^-24 sum |a b| (1 + k 2^-24), plus one rounding for alpha. Where the fast GEMM on 4-bit codes has
+// exact terms, it is what is called: it sums a run without rounding, and is faster than any product of floats.
 #pragma once
 
 #include <concepts>
@@ -11,10 +12,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "../tensor/gemm.hpp"
 #include "blocked_gemm.hpp"
 #include "executor.hpp"
+#include "packed_gemm.hpp"
 
 namespace microscale {
 
@@ -66,6 +69,17 @@ void gemm_into(const Executor& executor, quantized_view<A> a_in, quantized_view<
   const std::size_t needed = gemm_workspace<vendor>(executor, a, b);
   if (workspace.size() < needed) {
     detail::fail("GEMM workspace", std::to_string(needed) + " bytes", std::to_string(workspace.size()));
+  }
+  if constexpr (detail::block_gemm_scheme<std::remove_const_t<A>> &&
+                detail::block_gemm_scheme<std::remove_const_t<B>>) {
+    using scheme_a = std::remove_const_t<A>;
+    using scheme_b = std::remove_const_t<B>;
+    using bits = detail::product_bits<scheme_a, scheme_b>;
+    if (a.cols > 0 && bits::terms_are_exact(detail::span_of<scheme_a>(a), detail::span_of<scheme_b>(b))) {
+      const detail::view_source<scheme_b> right{b};
+      const auto tile = detail::select_tile<detail::tile_sums::exact_blocks, bits::run / 4>(detail::simd_of(executor));
+      return detail::block_gemm_into(executor, tile, false, a, b, right, c, options);
+    }
   }
   void* memory = workspace.data();
   std::size_t space = workspace.size();

@@ -175,6 +175,28 @@ struct f32_blocks {
     return acc;
   }
 
+  // The same with a left operand that is not quantized, for products of weights alone: per block of b, in order of k
+  // from +0, dot = fl(dot + fl(x w)), w being an element without its scale; then acc = fl(acc + fl(sb dot)). What is
+  // not finite in a goes the way of IEEE 754.
+  template <class T, class B>
+  MICROSCALE_HD static constexpr float dot(const matrix_view<T>& a, index_t r, const quantized_view<const B>& b,
+                                           index_t c) noexcept {
+    float acc = 0.0f;
+    for (index_t k = 0; k < a.cols;) {
+      const index_t end = smaller(a.cols, k + B::block::columns);
+      const auto y = b.scale(c, k);
+      if (!B::scale::is_finite(y)) return fp32::quiet_nan();
+      float run = 0.0f;
+      for (; k < end; ++k) {
+        const auto code = b.code(c, k);
+        if (!B::element::is_finite(code)) return fp32::quiet_nan();
+        run = fp32::add(run, fp32::mul(to_float(a(r, k)), B::element::decode(code)));
+      }
+      acc = fp32::add(acc, fp32::mul(B::scale::decode(y), run));
+    }
+    return acc;
+  }
+
  private:
   // fl of the exact dot product of a run's elements; false if any is not finite.
   template <class A, class B>
