@@ -53,6 +53,7 @@ set(
   include/microscale/cuda/number.cuh
   include/microscale/cuda/block.cuh
   include/microscale/cuda/amax.cuh
+  include/microscale/cuda/bf16_gemm.cuh
   include/microscale/cuda/tensor_core.cuh
   include/microscale/cuda/blackwell_gemm.cuh
   include/microscale/cuda/gemm.cuh
@@ -63,6 +64,7 @@ set(
   include/microscale/cuda/quantize_both.cuh
   include/microscale/cuda/quantize_square.cuh
   include/microscale/cuda/quantize.cuh
+  include/microscale/cuda/transpose.cuh
   include/microscale/cuda/native_gemm.cuh
   include/microscale/cuda/toolkit_formats.cuh
   include/microscale/cuda/vendor_gemm.cuh
@@ -71,6 +73,7 @@ set(
   include/microscale/recipe/gradient_noise.hpp
   include/microscale/recipe/recipe.hpp
   include/microscale/recipe/linear.hpp
+  include/microscale/recipe/linear.cuh
   include/microscale/recipe/recipes.hpp
   include/microscale/recipe/state.hpp
   include/microscale/recipe/attention.hpp

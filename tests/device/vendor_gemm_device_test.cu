@@ -1,6 +1,10 @@
 // The vendor accumulation on the GPU: within its error bound of the exact product, with the handle left as it was; and
 // the scales that its native path (which needs a newer GPU) would read.
 #include <microscale/cuda/vendor_gemm.cuh>
+#include <microscale/recipe/linear.cuh>
+#include <microscale/recipe/recipes.hpp>
+
+#include <array>
 
 #include "device_test.cuh"
 
@@ -153,6 +157,84 @@ void test_handle(results& r, cublasHandle_t handle) {
   r.end_group("handle");
 }
 
+// BF16 operands, by cuBLAS and by the plain kernel: every product is exact, each of fewer than k additions errs by at
+// most 2^-23 of the sum of magnitudes, whatever their order and rounding.
+void test_bf16(results& r, cublasHandle_t handle) {
+  random_source random(7);
+  for (const auto& [m, n, k, gap] :
+       {std::array<index_t, 4>{1, 1, 1, 0}, {5, 3, 17, 1}, {64, 48, 256, 0}, {9, 70, 1000, 3}, {4, 5, 0, 0}}) {
+    const auto make = [&](index_t rows) {
+      std::vector<ms::value<ms::bf16>> v(static_cast<std::size_t>(rows * (k + gap)) + 1);
+      for (auto& e : v)
+        e = ms::from_float<ms::value<ms::bf16>>((random.uniform() - 0.5f) * std::ldexp(1.0f, random.below(8)));
+      return v;
+    };
+    const auto a = make(m), b = make(n);
+    const device_array<ms::value<ms::bf16>> da(a), db(b);
+    const device_array<float> by_blas(static_cast<std::size_t>(m * n)), by_kernel(static_cast<std::size_t>(m * n));
+    const ms::matrix_view<const ms::value<ms::bf16>> left{da.data(), m, k, k + gap}, right{db.data(), n, k, k + gap};
+    ms::bf16_gemm_into(ms::cuda_blas{.handle = handle}, left, right, ms::matrix(by_blas.data(), m, n));
+    ms::bf16_gemm_into(ms::cuda{}, left, right, ms::matrix(by_kernel.data(), m, n));
+    synchronize("bf16");
+    const auto c = by_blas.host(), d = by_kernel.host();
+    bool close = true;
+    for (index_t i = 0; i < m; ++i) {
+      for (index_t j = 0; j < n; ++j) {
+        double sum = 0, magnitude = 0;
+        for (index_t at = 0; at < k; ++at) {
+          const double p = double{ms::to_float(a[static_cast<std::size_t>(i * (k + gap) + at)])} *
+                           double{ms::to_float(b[static_cast<std::size_t>(j * (k + gap) + at)])};
+          sum += p;
+          magnitude += std::fabs(p);
+        }
+        const double bound = static_cast<double>(k) * 0x1p-23 * magnitude;
+        for (const auto* const out : {&c, &d}) {
+          close = close && std::fabs(double{(*out)[static_cast<std::size_t>(i * n + j)]} - sum) <= bound;
+        }
+      }
+    }
+    r.expect(close, "BF16 " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k));
+  }
+  r.end_group("bf16");
+}
+
+// A layer under `vendor`: its output is the exact product of the very operands that it quantized, within the bound.
+void test_layer(results& r, cublasHandle_t handle) {
+  constexpr index_t tokens = 48, in = 96, out = 32;
+  random_source random(8);
+  std::vector<float> x(tokens * in), w(out * in), dy(tokens * out);
+  for (auto* const v : {&x, &w, &dy}) {
+    for (float& e : *v) e = random.uniform() - 0.5f;
+  }
+  const device_array<float> dx_in(x), dw_in(w), dy_in(dy), y(dy.size()), dx(x.size()), dw(w.size());
+  ms::cuda_linear<ms::recipes::nvfp4> layer(in, out, {.role = ms::layer_role::mlp_up, .index = 0, .count = 2});
+  const ms::cuda_blas blas{.handle = handle};
+  layer.forward(blas, {}, ms::matrix(dx_in.data(), tokens, in), ms::matrix(dw_in.data(), out, in),
+                ms::matrix(y.data(), tokens, out));
+  layer.backward(blas, {}, ms::matrix(dy_in.data(), tokens, out), ms::matrix(dx.data(), tokens, in),
+                 ms::matrix(dw.data(), out, in));
+  const auto compare = [&](const device_array<float>& got, auto left, auto right, index_t rows, index_t cols, index_t k,
+                           const char* what) {
+    device_array<float> expected(static_cast<std::size_t>(rows * cols));
+    ms::gemm_into<ms::exact_f32>(ms::cuda{}, left, right, ms::matrix(expected.data(), rows, cols));
+    synchronize(what);
+    const auto a = got.host(), b = expected.host();
+    // Operands are below 1 in magnitude, but for a transform's factor of at most 4 in each.
+    const double bound = static_cast<double>(k) * static_cast<double>(k) * 16.0 * 0x1p-23;
+    bool close = true, is_zero = true;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      close = close && std::fabs(double{a[i]} - double{b[i]}) <= bound;
+      is_zero = is_zero && a[i] == 0.0f;
+    }
+    r.expect(close && !is_zero, what);
+  };
+  using ms::gemm_role;
+  compare(y, layer.left<gemm_role::fprop>().view(), layer.right<gemm_role::fprop>().view(), tokens, out, in, "Y");
+  compare(dx, layer.left<gemm_role::dgrad>().view(), layer.right<gemm_role::dgrad>().view(), tokens, in, out, "dX");
+  compare(dw, layer.left<gemm_role::wgrad>().view(), layer.right<gemm_role::wgrad>().view(), out, in, tokens, "dW");
+  r.end_group("nvfp4 layer");
+}
+
 }  // namespace
 
 int main() {
@@ -165,6 +247,8 @@ int main() {
   test_pair<ms::mxfp4, ms::mxfp8_e4m3>(r, handle, "mxfp4 x mxfp8_e4m3");
   test_export(r);
   test_handle(r, handle);
+  test_bf16(r, handle);
+  test_layer(r, handle);
   cublasDestroy(handle);
   return r.finish();
 }
