@@ -306,8 +306,8 @@ void gemm_into(const cuda_blas& blas, quantized_view<A> a_in, quantized_view<B> 
   }
 }
 
-// C = A B^T of BF16 operands by cuBLAS, as bf16_gemm_into(const cuda&, ...) says but for the order of the sums. Rows of A
-// and B must begin on 16 bytes to be fast.
+// C = A B^T of BF16 operands by cuBLAS, as bf16_gemm_into(const cuda&, ...) says but for the order of the sums. Rows of
+// A and B must begin on 16 bytes to be fast.
 inline void bf16_gemm_into(const cuda_blas& blas, matrix_view<const value<bf16>> a, matrix_view<const value<bf16>> b,
                            matrix_view<float> c) {
   detail::device::check_bf16_gemm(a, b, c);
@@ -320,11 +320,10 @@ inline void bf16_gemm_into(const cuda_blas& blas, matrix_view<const value<bf16>>
   const detail::device::borrowed_handle guard(blas.handle, blas.executor.stream, CUBLAS_POINTER_MODE_HOST);
   const float one = 1.0f, zero = 0.0f;
   const int m = static_cast<int>(c.rows), n = static_cast<int>(c.cols), k = static_cast<int>(a.cols);
-  detail::device::borrowed_handle::check(
-      cublasGemmEx(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, b.data, CUDA_R_16BF,
-                   static_cast<int>(larger(b.pitch, b.cols)), a.data, CUDA_R_16BF,
-                   static_cast<int>(larger(a.pitch, a.cols)), &zero, c.data, CUDA_R_32F,
-                   static_cast<int>(larger(c.pitch, c.cols)), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  detail::device::check_blas(cublasGemmEx(
+      blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, b.data, CUDA_R_16BF,
+      static_cast<int>(larger(b.pitch, b.cols)), a.data, CUDA_R_16BF, static_cast<int>(larger(a.pitch, a.cols)), &zero,
+      c.data, CUDA_R_32F, static_cast<int>(larger(c.pitch, c.cols)), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 }  // namespace microscale
