@@ -5,7 +5,7 @@
 
 Each RESULTS/NAME.json becomes the table between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`, and the figure
 FIGURES/NAME.svg. Markers that are missing are an error; results that are missing leave their table as it is. Ratios are
-to the first operation of the same size in the same file: the baseline of that program."""
+to the baseline of the same size in the same file: the first name that begins as one of BASELINES, else the first."""
 
 import datetime
 import json
@@ -14,12 +14,13 @@ import re
 import sys
 
 UNITS = {"gemm": "Gmul/s"}
+BASELINES = ("memcpy/", "copy/", "gemm/openblas")
 
 
 def machine():
     names = [l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo", encoding="utf8") if l.startswith("model name")]
     flags = next((l for l in open("/proc/cpuinfo", encoding="utf8") if l.startswith("flags")), "")
-    level = "AVX-512" if "avx512vbmi2" in flags else "AVX2" if " avx2 " in flags else "baseline"
+    level = "AVX-512" if "avx512_vbmi2" in flags else "AVX2" if " avx2 " in flags else "baseline"
     return f"{names[0] if names else 'unknown processor'}, {len(names)} processors, {level}"
 
 
@@ -36,25 +37,28 @@ def size_of(name):
     return name.rsplit("/", 1)[-1]
 
 
-def baselines(rows):
-    first = {}
-    for name, (items, _) in rows.items():
-        first.setdefault(size_of(name), (name, items))
-    return first
+def is_baseline(name):
+    return name.startswith(BASELINES)
+
+
+def in_order(rows):
+    """Size by size, the baseline first: the benchmarks ran in random order."""
+    return sorted(rows.items(), key=lambda row: (size_of(row[0]), not is_baseline(row[0]), row[0]))
 
 
 def table(rows, unit):
-    first = baselines(rows)
-    lines = [f"| operation | {unit} | GB/s | to the first of its size |", "|---|---|---|---|"]
-    for name, (items, size) in sorted(rows.items(), key=lambda row: size_of(row[0])):
+    baseline = {}
+    lines = [f"| operation | {unit} | GB/s | to the baseline |", "|---|---|---|---|"]
+    for name, (items, size) in in_order(rows):
         gigabytes = "–" if size is None else f"{size / 1e9:.1f}"
-        lines.append(f"| `{name}` | {items / 1e9:.2f} | {gigabytes} | {items / first[size_of(name)][1]:.2f} |")
+        ratio = items / baseline.setdefault(size_of(name), items)
+        lines.append(f"| `{name}` | {items / 1e9:.2f} | {gigabytes} | {ratio:.2f} |")
     return "\n".join(lines)
 
 
 def figure(rows, unit):
     """Horizontal bars, one for each name."""
-    bars = sorted(rows.items(), key=lambda row: size_of(row[0]))
+    bars = in_order(rows)
     top = max(items for items, _ in rows.values())
     left, width, step = 330, 420, 20
     height = step * len(bars) + 30
@@ -65,7 +69,7 @@ def figure(rows, unit):
     ]
     for i, (name, (items, _)) in enumerate(bars):
         y = 24 + step * i
-        colour = "#2a6fbb" if "/host/" in name and not name.startswith("memcpy") else "#999999"
+        colour = "#2a6fbb" if "/host/" in name and not is_baseline(name) else "#999999"
         bar = max(1.0, width * items / top)
         out.append(
             f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{name}</text>'
