@@ -302,8 +302,8 @@ static_assert(sizeof(ms::bf16::storage) == 2 && sizeof(ms::f16::storage) == 2 &&
 
 // What each format has: a sign, a zero, a NaN, infinities.
 template <class... Formats>
-constexpr bool have(bool sign, bool zero, bool nan, bool infinity) {
-  return ((Formats::has_sign == sign && Formats::has_zero == zero && Formats::has_nan == nan &&
+constexpr bool have(bool sign, bool zero, bool not_a_number, bool infinity) {
+  return ((Formats::has_sign == sign && Formats::has_zero == zero && Formats::has_nan == not_a_number &&
            Formats::has_infinity == infinity) &&
           ...);
 }

@@ -210,13 +210,14 @@ TEST_CASE("neighbours in a row, rows, streams and seeds do not know of each othe
   const auto all = [&](auto rounding) {
     int dependent = 0;
     const std::vector<bool> a = with(rounding, 7, 9);
-    for (const std::size_t distance : {1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 48, 64, 128}) {
+    for (const std::size_t distance : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 12u, 15u, 16u, 17u, 31u, 32u, 48u, 64u, 128u}) {
       dependent += !independent(a, a, distance);
     }
-    for (const std::size_t lines : {1, 2, 3, 8, 64}) dependent += !independent(a, a, lines * cols);
-    for (const std::uint64_t other : {8, 10, 11, 73, 1 << 20})
+    for (const std::size_t lines : {1u, 2u, 3u, 8u, 64u}) dependent += !independent(a, a, lines * cols);
+    for (const std::uint64_t other : {8u, 10u, 11u, 73u, 1u << 20})
       dependent += !independent(a, with(rounding, 7, other), 0);
-    for (const std::uint64_t other : {0, 6, 8, 71, 1 << 20}) dependent += !independent(a, with(rounding, other, 9), 0);
+    for (const std::uint64_t other : {0u, 6u, 8u, 71u, 1u << 20})
+      dependent += !independent(a, with(rounding, other, 9), 0);
     return dependent;
   };
   CHECK(all(ms::stochastic_midpoint8{}) == 0);
