@@ -5,10 +5,8 @@
 // else a matrix has is the business of simd_ranges.hpp.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "../tensor/hadamard.hpp"
 #include "../tensor/view.hpp"
@@ -310,58 +308,95 @@ template <int W, int Words>
   }
 }
 
+// W blocks on their way: what they hold, and what their scales are.
+template <class S, int W>
+struct scaled_blocks {
+  floats<W> x[S::block::columns];
+  floats<W> divisor;
+  words<W> scales;
+};
+
+// The first half of quantizing the blocks from `first` on; false for a group that is not for kernels.
+template <class L, int Hadamard, class S, class T, int W>
+[[gnu::always_inline]] inline bool scale_blocks(const quantize_run<S, T>& run, index_t first,
+                                                scaled_blocks<S, W>& blocks) noexcept {
+  using rule = lanes_rule<typename S::rule>;
+  floats<W> x[S::block::columns];
+  load_blocks(run, first, x);
+  prefetch<W>(run, first);
+  if (!hadamard_blocks<Hadamard>(x, run.flips)) return false;
+#pragma GCC unroll 32
+  for (int k = 0; k < S::block::columns; ++k) blocks.x[k] = x[k];
+  if (run.divisors != nullptr) {
+    const float* const given = run.divisors + first * run.divisor_step;
+    blocks.divisor = run.divisor_step == 0 ? floats<W>::all(*given) : floats<W>::load(given);
+    return true;
+  }
+  const words<W> amax = amax_of_blocks(x);
+  if (any(greater(amax, all<W>(fp32::infinity_bits - 1u)))) return false;
+  const scale_lanes<W> scale = rule::template scale<S>(as<float>(amax), run.factors);
+  blocks.divisor = rule::template divisor<S>(scale, run.factors);
+  blocks.scales = scale.code;
+  return true;
+}
+
+// The second half.
+template <class L, class R, class S, class T, int W>
+[[gnu::always_inline]] inline void store_codes_of(const quantize_run<S, T>& run, index_t first,
+                                                  const scaled_blocks<S, W>& blocks) noexcept {
+  words<W> draws[draw_words<S, R>], packed[S::block::columns * S::element::bits / 32];
+  draw_blocks<L, R>(run, first, draws);
+  encode_blocks<L, S, R>(blocks.x, blocks.divisor, draws, packed);
+  store_blocks(packed, run.codes + first * run.code_step, run.code_step);
+  if (run.divisors != nullptr) return;
+  lanes<typename S::scale::storage, W> scales;
+  scales.v = __builtin_convertvector(blocks.scales.v, typename decltype(scales)::vector);
+  typename S::scale::storage* const to = run.scales + first * run.scale_step;
+  if (run.scale_step == 1) {
+    scales.store(to);
+  } else {
+    for (int i = 0; i < W; ++i) to[i * run.scale_step] = scales.v[i];
+  }
+}
+
 // Quantizes up to `count` blocks, a multiple of the width, and returns how many: it stops before a group of W blocks
-// with a NaN or an infinity, or one whose transform might overflow.
+// with a NaN or an infinity, or one whose transform might overflow. The scales of one group are under way while the
+// group before it is encoded: a chain of dependent operations that would be waited for otherwise.
 template <class L, class S, class T, class R, int Hadamard>
 [[gnu::always_inline]] inline index_t quantize_blocks(const quantize_run<S, T>& run, index_t count) noexcept {
-  constexpr int W = L::width, N = S::block::columns;
-  using rule = lanes_rule<typename S::rule>;
-  for (index_t first = 0; first < count; first += W) {
-    floats<W> x[N];
-    load_blocks(run, first, x);
-    prefetch<W>(run, first);
-    if (!hadamard_blocks<Hadamard>(x, run.flips)) return first;
-    floats<W> divisor;
-    words<W> codes = all<W>(0);
-    if (run.divisors != nullptr) {
-      const float* const given = run.divisors + first * run.divisor_step;
-      divisor = run.divisor_step == 0 ? floats<W>::all(*given) : floats<W>::load(given);
-    } else {
-      const words<W> amax = amax_of_blocks(x);
-      if (any(greater(amax, all<W>(fp32::infinity_bits - 1u)))) return first;
-      const scale_lanes<W> scale = rule::template scale<S>(as<float>(amax), run.factors);
-      divisor = rule::template divisor<S>(scale, run.factors);
-      codes = scale.code;
-    }
-    words<W> draws[draw_words<S, R>], packed[N * S::element::bits / 32];
-    draw_blocks<L, R>(run, first, draws);
-    encode_blocks<L, S, R>(x, divisor, draws, packed);
-    store_blocks(packed, run.codes + first * run.code_step, run.code_step);
-    if (run.divisors == nullptr) {
-      lanes<typename S::scale::storage, W> scales;
-      scales.v = __builtin_convertvector(codes.v, typename decltype(scales)::vector);
-      typename S::scale::storage* const to = run.scales + first * run.scale_step;
-      if (run.scale_step == 1) {
-        scales.store(to);
-      } else {
-        for (int i = 0; i < W; ++i) to[i * run.scale_step] = scales.v[i];
-      }
-    }
+  constexpr int W = L::width;
+  scaled_blocks<S, W> blocks[2];
+  for (index_t next = 0;; next += W) {
+    const int here = static_cast<int>(next / W % 2);
+    const bool goes_on = next < count && scale_blocks<L, Hadamard>(run, next, blocks[here]);
+    if (next > 0) store_codes_of<L, R>(run, next - W, blocks[1 - here]);
+    if (!goes_on) return next;
   }
-  return count;
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Decoding.
+
+// Sixteen numbers made when the program is compiled.
+template <class T>
+struct sixteen {
+  T of[16] = {};
+
+  template <class F>
+  constexpr explicit sixteen(F f) noexcept {
+    for (int i = 0; i < 16; ++i) of[i] = f(i);
+  }
+};
 
 // The values of codes of which only the low bits are the element's.
 template <class L, class E, int W>
 [[gnu::always_inline]] inline floats<W> decode_elements(const words<W>& code) noexcept {
 #if !defined(__clang__)
   if constexpr (L::avx512 && E::bits == 4) {  // one look-up among sixteen
-    floats<W> table, y;
-    for (int c = 0; c < 16; ++c) table.v[c] = E::decode(static_cast<typename E::storage>(c));
-    y.v = __builtin_shuffle(table.v, code.v);
+    static_assert(W == 16);
+    constexpr sixteen<float> values([](int c) { return E::decode(static_cast<typename E::storage>(c)); });
+    floats<W> y;
+    y.v = __builtin_shuffle(floats<W>::load(values.of).v, code.v);
     return y;
   }
 #endif
@@ -379,14 +414,16 @@ template <class E, int W>
 [[gnu::always_inline]] inline words<W> unpack_codes(const std::uint8_t* codes, int first) noexcept {
   words<W> w;
   if constexpr (E::bits == 4) {
+    // Four bits further for each lane, eight lanes to a word of memory.
+    constexpr sixteen<std::int32_t> shifts([](int i) { return 4 * (i % 8); });
     std::uint64_t packed = 0;
     std::memcpy(&packed, codes + first / 2, W / 2);
-    words<W> shift;
-    for (int i = 0; i < W; ++i) {
-      w.v[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(packed >> (i < 8 ? 0 : 32)));
-      shift.v[i] = 4 * (i % 8);
+    w = all<W>(static_cast<std::uint32_t>(packed));
+    if constexpr (W == 16) {
+      constexpr sixteen<std::int32_t> is_upper([](int i) { return i < 8 ? 0 : -1; });
+      w = select(words<W>::load(is_upper.of), all<W>(static_cast<std::uint32_t>(packed >> 32)), w);
     }
-    w.v = w.v >> shift.v;
+    w.v = w.v >> words<W>::load(shifts.of).v;
   } else if constexpr (E::bits == 8) {
     const lanes<std::uint8_t, W> bytes = lanes<std::uint8_t, W>::load(codes + first);
     w.v = __builtin_convertvector(bytes.v, typename words<W>::vector);
