@@ -312,16 +312,15 @@ template <int>
 // 16 scales of each run as floats.
 [[gnu::noinline]] inline void decode_scales(const panel_scales& in) {
   constexpr int lanes = static_cast<int>(sizeof(double_vector) / sizeof(float));
-  using bytes __attribute__((vector_size(lanes), may_alias)) = std::uint8_t;
   using words __attribute__((vector_size(4 * lanes), may_alias)) = std::uint32_t;
   using signed_words __attribute__((vector_size(4 * lanes), may_alias)) = std::int32_t;
   using some_floats __attribute__((vector_size(4 * lanes), may_alias)) = float;
   const scale_code& f = in.format;
   for (index_t run = 0; run < in.runs; ++run) {
     for (index_t i = 0; i < panel_columns; i += lanes) {
-      bytes codes;
-      __builtin_memcpy(&codes, in.codes + run / in.runs_per_block * panel_columns + i, sizeof(codes));
-      const words code = __builtin_convertvector(codes, words) & f.mask;
+      words code;
+      widen_codes(code, in.codes + run / in.runs_per_block * panel_columns + i);
+      code &= f.mask;
       const some_floats steps = __builtin_convertvector(reinterpret_cast<signed_words>(code), some_floats) * f.step;
       const words is_small = reinterpret_cast<words>(code < f.first_normal);
       const words not_finite = reinterpret_cast<words>(code > f.largest);

@@ -295,6 +295,12 @@ inline void expand_numbers(const std::uint8_t* words, const number_table& t, flo
   }
 }
 
+// Scale codes, one byte each, as integers.
+template <class Words>
+[[gnu::always_inline]] inline void widen_codes(Words& out, const std::uint8_t* p) {
+  each<4>([&](index_t i) __attribute__((always_inline)) { out[i] = p[i]; });
+}
+
 #include "block_gemm.inl"
 
 }  // namespace gemm_portable
@@ -471,6 +477,11 @@ struct number_table {
   }
 }
 
+template <class Words>
+[[gnu::always_inline]] inline void widen_codes(Words& out, const std::uint8_t* p) {
+  asm("{vpmovzxbd %1, %0|vpmovzxbd %0, %1}" : "=x"(out) : "m"(*reinterpret_cast<const std::uint8_t(*)[8]>(p)));
+}
+
 #include "block_gemm.inl"  // NOLINT(readability-duplicate-include): once per instruction set
 
 }  // namespace gemm_avx2
@@ -610,6 +621,11 @@ using number_table = floats;
     const unsigned_ints index = codes >> 4 * k;  // vpermps looks at the low four bits
     asm("{vpermps %2, %1, %0|vpermps %0, %1, %2}" : "=v"(reinterpret_cast<floats*>(out)[k]) : "v"(index), "v"(t));
   }
+}
+
+template <class Words>
+[[gnu::always_inline]] inline void widen_codes(Words& out, const std::uint8_t* p) {
+  asm("{vpmovzxbd %1, %0|vpmovzxbd %0, %1}" : "=v"(out) : "m"(*reinterpret_cast<const std::uint8_t(*)[16]>(p)));
 }
 
 #include "block_gemm.inl"  // NOLINT(readability-duplicate-include): once per instruction set
