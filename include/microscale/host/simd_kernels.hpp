@@ -5,8 +5,10 @@
 // else a matrix has is the business of simd_ranges.hpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "../tensor/hadamard.hpp"
 #include "../tensor/view.hpp"
