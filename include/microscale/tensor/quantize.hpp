@@ -267,10 +267,6 @@ matrix_view<T> tile_of(matrix_view<T> in, const quantized_view<S>& out, axis alo
                             : matrix_view<T>{in.data + k * in.pitch + r, cols, rows, in.pitch};
 }
 
-}  // namespace detail
-
-namespace detail {
-
 // Calls f with the rounding as a type where it is to nearest or the ranges have a kernel for it, and as a
 // chosen_rounding otherwise: one instantiation for all modes that are nobody's hot path.
 template <class Ranges, quantization_scheme S, class T, class F>
