@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2016
-# Sourced by ./tests/run, ./examples/run and ./bench/run. `microscale_need THING…` goes ahead in silence when every THING is there;
-# otherwise it says what is missing and installs it by the system's packages, as root or with sudo.
+# Sourced by the scripts that need something installed. `microscale_need THING…` goes ahead in silence when every THING is
+# there; otherwise it says what is missing and installs it by the system's packages, as root or with sudo.
 
 say() { printf 'microscale: %s\n' "$*"; }
 die() { printf 'microscale: %s\n' "$*" >&2; exit 1; }

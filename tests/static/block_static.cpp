@@ -183,7 +183,7 @@ constexpr bool rounds_by_position() {
 }
 static_assert(rounds_by_position());
 
-// A format and a scheme of the user's own (design.md), each one declaration.
+// A format and a scheme of the user's own, each one declaration.
 struct ue3m4 : ms::minifloat<ms::float_layout{
                    .exponent_bits = 3, .mantissa_bits = 4, .bias = 3, .has_sign = false, .top = ms::specials::none}> {};
 using mine = ms::scheme<ms::e2m1, ue3m4, ms::block<1, 16>, ms::amax_over_max, ms::no_tensor_scale>;

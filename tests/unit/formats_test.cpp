@@ -40,7 +40,7 @@ std::vector<double> boundaries(const model::format& f) {
   return x;
 }
 
-// FORMAT.md's overflow: the model saturates; `ieee` differs where rounding leads past the top, unless it points to
+// The overflow that vector files state: the model saturates; `ieee` differs where rounding leads past the top, unless it points to
 // zero.
 unsigned expected(const model::format& f, double x, model::rounding how, unsigned r, ms::overflow on_overflow) {
   const unsigned saturated = model::encode(f, x, how, r);

@@ -29,7 +29,7 @@ int wrong_draws(std::uint64_t row, std::uint64_t k, std::uint64_t extent) {
     const std::uint64_t r = row + static_cast<std::uint64_t>(i / Block::columns);
     const std::uint64_t c = k + static_cast<std::uint64_t>(i % Block::columns);
     const std::uint64_t position = r * ((extent + 15) / 16 * 16) + c;
-    // The definition of design.md, by bytes.
+    // The definition of docs/numerics.md, section 3, by bytes.
     const int bytes = R::random_bits / 8;
     const std::uint64_t per_call = 16 / static_cast<std::uint64_t>(bytes);
     const ms::philox_words words = ms::philox4x32(rounding.key(), position / per_call);

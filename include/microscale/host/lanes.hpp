@@ -3,7 +3,7 @@
 //
 // lanes<T, Width> is one register of `Width` numbers, built on the vector extensions that g++ and clang share. Nothing
 // here names an instruction set: a kernel is an always-inlined template over the width, and the function that it is
-// inlined into says which instructions there are (kernel_level.hpp). Copies are user-written so that a value is never
+// inlined into says which instructions there are (simd_kernels.hpp). Copies are user-written so that a value is never
 // passed in a register of an instruction set that only one of caller and callee was compiled for.
 //
 // Rounded operations cannot be contracted, reassociated or replaced by a reciprocal, whatever the flags: g++ sees each
