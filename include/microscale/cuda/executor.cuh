@@ -55,6 +55,7 @@ struct cuda_launch {
   unsigned max_blocks = 1u << 20;  // thread blocks of a grid; what is left over is done in a loop
 };
 
+// The executor: where a call is enqueued, and who is told what its data were found to be.
 struct cuda {
   cudaStream_t stream = nullptr;
   cuda_status* status = nullptr;  // device memory, or null: nobody wants to know

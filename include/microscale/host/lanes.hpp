@@ -27,6 +27,7 @@
 
 namespace microscale::simd {
 
+// A register of `Width` numbers T. Without a value given it holds anything.
 template <class T, int Width>
 struct lanes {
   typedef T vector __attribute__((vector_size(Width * sizeof(T))));  // NOLINT(modernize-use-using)
@@ -47,6 +48,7 @@ struct lanes {
     r.v = vector{} + x;
     return r;
   }
+  // From and to memory of any alignment.
   [[gnu::always_inline]] static lanes load(const void* from) noexcept {
     lanes r;
     std::memcpy(&r.v, from, sizeof r.v);

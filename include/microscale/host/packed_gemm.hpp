@@ -472,6 +472,7 @@ requires(std::same_as<P, f32_blocks>&& detail::block_gemm_scheme<std::remove_con
   detail::check_quantized("GEMM operand B", b);
   detail::number_gemm_into(executor, a, b, detail::view_source<scheme>{b}, c, options);
 }
+// The same, by a right operand that is packed already.
 template <exact_accumulation P, host_executor Executor, readable_element T, class B>
 requires std::same_as<P, f32_blocks>
 void gemm_into(const Executor& executor, matrix_view<T> a, const packed_operand<B>& b, matrix_view<float> c,

@@ -198,7 +198,9 @@ class packed_operand {
  public:
   using scheme_type = S;
 
+  // 0 x 0.
   packed_operand() = default;
+  // Copies `q`; throws ms::error if its shape, pitches or pointers are none that a quantized matrix can have.
   explicit packed_operand(const quantized_view<const S>& q) : order_{q.rows, q.cols}, tile_(q.tile) {
     detail::check_quantized("packed operand", q);
     bytes_.resize(static_cast<std::size_t>(order_.bytes()));
@@ -213,6 +215,7 @@ class packed_operand {
 
   index_t rows() const noexcept { return order_.rows; }
   index_t cols() const noexcept { return order_.cols; }
+  // Of codes and scales, padding included.
   std::size_t size_bytes() const noexcept { return bytes_.size(); }
 
   // The same matrix with rows of codes, scales in linear layout.

@@ -33,6 +33,7 @@ struct instruction_set {
 
 inline constexpr std::uint32_t exponent_bits = fp32::infinity_bits;
 
+// As in number/fp32.hpp, of each lane.
 template <int W>
 [[gnu::always_inline]] inline words<W> bits(const floats<W>& x) noexcept {
   return as<std::int32_t>(x);
@@ -153,6 +154,7 @@ template <int W>
   return as<float>(value | (equal(code, all<W>(0xFF)) & all<W>(fp32::quiet_nan_bits)));
 }
 
+// The value of scale codes, NaN included.
 template <class F, int W>
 [[gnu::always_inline]] inline floats<W> decode_scale(const words<W>& code) noexcept {
   if constexpr (std::is_same_v<F, e8m0>) {
@@ -184,6 +186,7 @@ enum class element_step : std::uint8_t { product, zero_or_product, quotient, sig
 template <class Rule>
 struct lanes_rule;
 
+// The scale nearest to `ideal`, saturating.
 template <class S, int W>
 [[gnu::always_inline]] inline scale_lanes<W> rounded_scale(const floats<W>& ideal) noexcept {
   scale_lanes<W> s;

@@ -26,8 +26,10 @@
 
 namespace microscale::interop {
 
+// Who stores a matrix in which way: see the head of this file.
 enum class convention : std::uint8_t { modelopt, compressed_tensors, ocp_mx };
 
+// As programs and messages call it.
 constexpr std::string_view name_of(convention c) noexcept {
   constexpr std::string_view names[] = {"modelopt", "compressed-tensors", "ocp-mx"};
   return names[static_cast<std::size_t>(c)];

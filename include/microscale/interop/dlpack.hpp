@@ -15,8 +15,10 @@
 
 namespace microscale::interop::dlpack {
 
+// DLDeviceType, as far as views can be made: memory that the host or CUDA reaches.
 enum device_type : std::int32_t { device_cpu = 1, device_cuda = 2, device_cuda_host = 3, device_cuda_managed = 13 };
 
+// DLDataTypeCode.
 enum type_code : std::uint8_t {
   code_int = 0,
   code_uint = 1,
@@ -30,10 +32,12 @@ enum type_code : std::uint8_t {
   code_float4_e2m1fn = 17,
 };
 
+// DLDevice.
 struct device {
   std::int32_t type;
   std::int32_t id;
 };
+// DLDataType.
 struct data_type {
   std::uint8_t code;
   std::uint8_t bits;
@@ -55,6 +59,7 @@ struct managed_tensor {
   void* manager_ctx;
   void (*deleter)(managed_tensor*);
 };
+// DLPackVersion.
 struct version {
   std::uint32_t major;
   std::uint32_t minor;

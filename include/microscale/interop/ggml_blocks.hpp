@@ -21,6 +21,7 @@ namespace microscale::interop {
 template <class S>
 concept ggml_like = nvfp4_like<S> ||(mx_like<S>&& std::is_same_v<typename S::element, e2m1>);
 
+// Which of the two blocks holds S.
 template <ggml_like S>
 inline constexpr stored_type ggml_type_of = nvfp4_like<S> ? stored_type::ggml_nvfp4 : stored_type::ggml_mxfp4;
 

@@ -18,6 +18,7 @@
 
 namespace microscale::interop {
 
+// What read_gguf makes of a file. Tensors point into the bytes that were read.
 struct gguf_file {
   std::vector<stored_tensor> tensors;
   std::map<std::string, std::string> strings;  // the string values among the metadata; all else is checked and dropped

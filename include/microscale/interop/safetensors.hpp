@@ -17,6 +17,7 @@
 
 namespace microscale::interop {
 
+// What read_safetensors makes of a file. Tensors point into the bytes that were read.
 struct safetensors_file {
   std::vector<stored_tensor> tensors;  // in the order of their bytes
   std::map<std::string, std::string> metadata;

@@ -60,6 +60,7 @@ struct stored_layout {
   int bytes = 1;
 };
 
+// How elements of a type lie in bytes.
 constexpr stored_layout layout_of(stored_type type) noexcept {
   using enum stored_type;
   switch (type) {

@@ -19,6 +19,7 @@
 
 namespace microscale::interop {
 
+// What tensor_file opens.
 enum class file_format : std::uint8_t { safetensors, sharded_safetensors, gguf, npy };
 
 // A file that stays mapped while its tensors are used.

@@ -15,6 +15,7 @@
 
 namespace microscale {
 
+// What a call of attention decides.
 struct attention_options {
   bool causal = true;  // a query sees keys up to its own position
   any_rounding gradient_rounding = nearest_even{};

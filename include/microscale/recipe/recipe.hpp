@@ -126,6 +126,8 @@ struct operand_targets {
   }
 };
 
+// An operand of a GEMM: its scheme (bfloat16: not quantized), how elements are rounded, and what it is transformed by
+// before.
 template <class Scheme, rounding_mode Rounding = nearest_even, class Transform = no_transform>
 struct operand {
   using scheme = Scheme;
@@ -146,6 +148,7 @@ struct gemm_recipe {
   static constexpr bool is_quantized = Left::is_quantized;
 };
 
+// What the head of this file describes.
 template <class R>
 concept training_recipe = requires(R recipe, layer_role role) {
   typename R::fprop;

@@ -75,6 +75,7 @@ struct ue5m3_te {
   }
 };
 
+// The same in blocks of 32.
 struct ue5m3_b32_te : ue5m3_te {
   static constexpr const char* name = "ue5m3_b32_te";
   using fprop = gemm_recipe<operand<ue5m3_fp4_b32>, operand<ue5m3_fp4_b32_2d>>;
