@@ -40,8 +40,8 @@ std::vector<double> boundaries(const model::format& f) {
   return x;
 }
 
-// The overflow that vector files state: the model saturates; `ieee` differs where rounding leads past the top, unless it points to
-// zero.
+// The overflow that vector files state: the model saturates; `ieee` differs where rounding leads past the top, unless
+// it points to zero.
 unsigned expected(const model::format& f, double x, model::rounding how, unsigned r, ms::overflow on_overflow) {
   const unsigned saturated = model::encode(f, x, how, r);
   if (on_overflow == ms::overflow::saturate || f.kind == model::family::fixed_point || std::isnan(x)) return saturated;
