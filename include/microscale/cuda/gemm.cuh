@@ -298,8 +298,9 @@ std::size_t gemm_workspace(const cuda&, const quantized_view<A>& a_in, const qua
 // Writes the m x n product into the caller's memory, as the host's gemm_into does. options.alpha is the host's; without
 // it, alpha is the product of the operands' decode multipliers, from their data in device memory.
 //
-// With a workspace (device memory, gemm_workspace<P> bytes), blackwell_k64 and f32_blocks run on tensor cores; without
-// one they compute the same bits a few hundred times slower. exact_f32 wants none.
+// With a workspace (device memory, gemm_workspace<P> bytes), blackwell_k64 and f32_blocks of E2M1 operands under scales
+// of at most four significant bits run on tensor cores; without one they compute the same bits a few hundred times
+// slower. Other schemes, and exact_f32, want none.
 template <exact_accumulation P = exact_f32, class A, class B>
 void gemm_into(const cuda& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
                const gemm_options& options = {}, std::span<std::byte> workspace = {}) {
