@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """NVFP4 quantization of a BF16 tensor as PyTorch users write it, to time next to quantize_cuda_bench on the same GPU:
-eager and torch.compile'd in the style of torchao's nvfp4_quantize (two-level scaling, given tensor amax), and a Triton kernel.
+eager and torch.compile'd in the style of torchao's nvfp4_quantize (two-level scaling, given tensor amax), and a Triton
+kernel.
 
     python3 bench/torch_peers.py [rows cols]
 
-Needs torch and triton. Prints milliseconds, GB/s of the bytes that must move (BF16 in, half a byte of codes and a sixteenth
-of scales an element out), and the time over that of a device-to-device copy of the same tensor.
+Needs torch and triton. Prints milliseconds, GB/s of the bytes that must move (BF16 in, half a byte of codes and a
+sixteenth of scales an element out), and the time over that of a device-to-device copy of the same tensor.
 """
 import sys
 
