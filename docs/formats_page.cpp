@@ -142,7 +142,8 @@ int main() {
   });
   std::puts(
       "\n## Schemes\n\n"
-      "Bits an element are those stored: its own, and its share of the block's scale.\n\n"
+      "Bits an element are those stored: its own, and its share of the block's scale. What stands here of `nvfp4` and "
+      "`ue5m3_fp4`\nholds for `nvfp4_ms_eden` and `ue5m3_fp4_scale_first` too.\n\n"
       "| scheme | element | scale | block | bits an element | tensor scale |\n|---|---|---|---|--:|---|");
   ms::conformance::visit_named_schemes([]<class S>(const char* name) { print_scheme<S>(name); });
 }
