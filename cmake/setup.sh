@@ -13,6 +13,7 @@ is_there() {
     cmake) have cmake && at_least 3.25 "$(cmake --version | sed -n '1s/[^0-9]*//p')" ;;
     ninja) have ninja ;;
     clang) have clang++ ;;
+    sanitizers) clang++ -fsanitize=address,undefined -x c++ -o /dev/null - <<<'int main() {}' >/dev/null 2>&1 ;;
     clang-tidy | cppcheck | doxygen) have "$1" ;;
     pkg-config) have pkg-config ;;
     debootstrap) have debootstrap ;;
@@ -35,6 +36,7 @@ package_of() {
     benchmark) echo libbenchmark-dev ;;
     fmt) echo libfmt-dev ;;
     compiler) echo g++ ;;
+    sanitizers) echo "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev" ;; # of the clang that is there
     ninja) echo ninja-build ;;
     *) echo "$1" ;;
   esac
