@@ -628,11 +628,11 @@ template <class Kernel, class... Arguments>
 }
 #if defined(__x86_64__)
 template <class Kernel, class... Arguments>
-[[gnu::target("avx2,fma,f16c"), gnu::noinline]] auto run_avx2(const Arguments&... arguments) noexcept {
+[[gnu::target("avx2,fma"), gnu::noinline]] auto run_avx2(const Arguments&... arguments) noexcept {
   return Kernel::template run<instruction_set<8, false>>(arguments...);
 }
 template <class Kernel, class... Arguments>
-[[gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni"),
+[[gnu::target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni"),
   gnu::noinline]] auto
 run_avx512(const Arguments&... arguments) noexcept {
   return Kernel::template run<instruction_set<16, true>>(arguments...);

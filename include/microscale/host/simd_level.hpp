@@ -7,7 +7,7 @@ namespace microscale {
 // In order: each level is worth more than those before it on the architecture that has it. No result depends on it.
 //   portable  plain C++, compiled for whatever the program is compiled for
 //   neon      AArch64
-//   avx2      x86-64 with AVX2, FMA and F16C (Haswell, Zen and later)
+//   avx2      x86-64 with AVX2 and FMA (Haswell, Zen and later)
 //   avx512    x86-64 with AVX-512 F, BW, DQ, VL, VBMI, VBMI2 and VNNI (Ice Lake, Zen 4 and later)
 enum class simd_level { portable, neon, avx2, avx512 };
 
