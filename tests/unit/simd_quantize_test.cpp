@@ -183,15 +183,26 @@ TEST_CASE("Every code and every scale decodes on the host as the format says") {
     CHECK(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)) == 0);
   }
 }
-TEST_CASE("A tensor scale for each row, on the host") {
+TEST_CASE("A tensor scale for each row, and for each three, on the host") {
   float unused = 0.0f;
   const auto x = hard_data<ms::nvfp4>(37 * 100, 2, unused);
-  const auto in = ms::matrix(x.data(), 37, 100);
-  const auto expected = ms::quantize<ms::nvfp4>(in, {}, ms::scale_layout::linear, {1, 0});
-  const auto q = ms::quantize<ms::nvfp4>(ms::host{.threads = 2}, in, {}, ms::scale_layout::linear, {1, 0});
-  CHECK(q.codes() == expected.codes());
-  CHECK(q.scales() == expected.scales());
-  CHECK(q.data() == expected.data());
+  for (const ms::index_t height : {1, 3}) {
+    for (const ms::index_t cols : {96, 100}) {
+      const auto in = ms::matrix(x.data(), 37, cols);
+      const auto expected = ms::quantize<ms::nvfp4>(in, {}, ms::scale_layout::linear, {height, 0});
+      const auto q = ms::quantize<ms::nvfp4>(ms::host{.threads = 2}, in, {}, ms::scale_layout::linear, {height, 0});
+      CAPTURE(height, cols);
+      CHECK(q.codes() == expected.codes());
+      CHECK(q.scales() == expected.scales());
+      CHECK(q.data() == expected.data());
+      const auto decoded = ms::dequantize(expected);
+      for (const ms::simd_level level : levels) {
+        const auto y = ms::dequantize(ms::host{.threads = 2, .simd = level}, q);
+        REQUIRE(y.size() == decoded.size());
+        CHECK(std::memcmp(y.data(), decoded.data(), y.size() * sizeof(float)) == 0);
+      }
+    }
+  }
 }
 TEST_CASE("The Hadamard transform on the host") {
   std::uint64_t seed = 200;

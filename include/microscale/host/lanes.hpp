@@ -45,7 +45,7 @@ struct lanes {
   // The same number in every lane.
   [[gnu::always_inline]] static lanes all(T x) noexcept {
     lanes r;
-    r.v = vector{} + x;
+    r.v = x - vector{};  // not a sum, which would take the sign of -0
     return r;
   }
   // From and to memory of any alignment.
@@ -132,6 +132,21 @@ template <int W>
   return r;
 }
 
+// By one number for all lanes. (Not the same as by all(b) to g++ 12, which builds such a register lane after lane where
+// it has stored it in between.)
+template <int W>
+[[gnu::always_inline]] inline floats<W> mul(const floats<W>& a, float b) noexcept {
+  floats<W> r;
+  r.v = a.v * b;
+  detail::hide(r);
+  return r;
+}
+
+template <int W>
+[[gnu::always_inline]] inline floats<W> div(const floats<W>& a, float b) noexcept {
+  return div(a, floats<W>::all(b));
+}
+
 // a * Power + c for a power of two: the product is exact, so it does not matter whether it is fused. Not for products
 // that are subnormal.
 template <int W>
@@ -187,10 +202,30 @@ template <class T, int W>
   r.v = a.v >> bits;
   return r;
 }
+// Small numbers in the low bits of lanes. Each step doubles what a lane takes: that much is one instruction.
+template <int W>
+[[gnu::always_inline]] inline words<W> widened(const lanes<std::uint16_t, W>& x) noexcept {
+  words<W> r;
+  r.v = __builtin_convertvector(x.v, typename words<W>::vector);
+  return r;
+}
+template <int W>
+[[gnu::always_inline]] inline words<W> widened(const lanes<std::uint8_t, W>& x) noexcept {
+  lanes<std::uint16_t, W> r;
+  r.v = __builtin_convertvector(x.v, typename decltype(r)::vector);
+  return widened(r);
+}
 template <int W>
 [[gnu::always_inline]] inline words<W> smaller_of(const words<W>& a, const words<W>& b) noexcept {
   words<W> r;
   r.v = a.v < b.v ? a.v : b.v;
+  return r;
+}
+template <int W>
+[[gnu::always_inline]] inline words<W> smaller_of(const words<W>& a, std::int32_t b) noexcept {
+  const typename words<W>::vector x = a.v, limit = b - typename words<W>::vector{};
+  words<W> r;
+  r.v = x < limit ? x : limit;
   return r;
 }
 template <int W>
@@ -228,7 +263,7 @@ template <int W>
 // The smaller (larger) of numbers that are not negative and not NaN, by their bits.
 template <int W>
 [[gnu::always_inline]] inline floats<W> smaller_of(const floats<W>& a, float b) noexcept {
-  return as<float>(smaller_of(as<std::int32_t>(a), all<W>(fp32::bits(b))));
+  return as<float>(smaller_of(as<std::int32_t>(a), static_cast<std::int32_t>(fp32::bits(b))));
 }
 
 // The low halves of 64-bit lanes multiplied to 64 bits.
@@ -292,6 +327,13 @@ template <class InstructionSet, int Count, int W>
 // Whether any lane has any bit set.
 template <int W>
 [[gnu::always_inline]] inline bool any(const words<W>& x) noexcept {
+#if !defined(__clang__) && defined(__x86_64__)
+  if constexpr (W == 16) {
+    bool found;
+    asm("{vptestmd %1, %1, %%k1|vptestmd %%k1, %1, %1}\n\tkortestw %%k1, %%k1" : "=@ccnz"(found) : "v"(x.v) : "k1");
+    return found;
+  }
+#endif
   std::uint64_t half[W / 2];
   x.store(half);
   std::uint64_t seen = half[0];
@@ -402,6 +444,34 @@ template <class T, int W>
       }
     }
   }
+}
+
+// The largest number of x[i] in lane i.
+template <int W>
+[[gnu::always_inline]] inline words<W> largest_of_each(const words<W> (&x)[W]) noexcept {
+  using detail::moved;
+  using detail::pattern;
+  // The steps of a transpose, each of which halves what is left ...
+  words<W> m[W / 4];
+#pragma GCC unroll 4
+  for (int i = 0; i < W / 4; ++i) {
+    const words<W>&a = x[4 * i], &b = x[4 * i + 1], &c = x[4 * i + 2], &d = x[4 * i + 3];
+    const words<W> ab = larger_of(moved<pattern::low_words>(a, b), moved<pattern::high_words>(a, b));
+    const words<W> cd = larger_of(moved<pattern::low_words>(c, d), moved<pattern::high_words>(c, d));
+    m[i] = larger_of(moved<pattern::low_pairs>(ab, cd), moved<pattern::high_pairs>(ab, cd));
+  }
+  // ... until each quad of lanes is that of one m.
+  if constexpr (W >= 8) {
+#pragma GCC unroll 2
+    for (int left = W / 8; left > 0; left /= 2) {
+#pragma GCC unroll 2
+      for (int i = 0; i < left; ++i) {
+        m[i] = larger_of(moved<pattern::even_quads>(m[2 * i], m[2 * i + 1]),
+                         moved<pattern::odd_quads>(m[2 * i], m[2 * i + 1]));
+      }
+    }
+  }
+  return m[0];
 }
 
 // {a0, b0, a1, b1, ...}: the first and the second register of it.

@@ -67,16 +67,29 @@ template <class F, int W>
          all<W>(static_cast<std::uint32_t>(F::smallest_exponent + 127) << F::mantissa_bits);
 }
 
+// 2^23 steps of that binade: adding them leaves whole steps in the low bits, rounded to nearest even by the addition.
+template <class F, int W>
+[[gnu::always_inline]] inline words<W> unit_steps(const words<W>& binade) noexcept {
+  return binade + all<W>(std::uint32_t{23 - F::mantissa_bits} << 23);
+}
+
 // The code nearest to y >= 0, ties to even, saturating. `value` is what it stands for.
 template <class F, int W>
 [[gnu::always_inline]] inline words<W> nearest(const floats<W>& y, floats<W>& value) noexcept {
   const floats<W> kept = smaller_of(y, F::largest());
   const words<W> power = binade<F>(kept);
-  // Adding 2^23 steps leaves whole steps in the low bits, rounded to nearest even by the addition.
-  const words<W> offset = power + all<W>(std::uint32_t{23 - F::mantissa_bits} << 23);
+  const words<W> offset = unit_steps<F>(power);
   const floats<W> sum = add(kept, as<float>(offset));
   value = sub(sum, as<float>(offset));
   return bits(sum) - offset + first_code<F>(power);
+}
+
+// The value alone.
+template <class F, int W>
+[[gnu::always_inline]] inline floats<W> nearest_value(const floats<W>& y) noexcept {
+  const floats<W> kept = smaller_of(y, F::largest());
+  const floats<W> offset = as<float>(unit_steps<F>(binade<F>(kept)));
+  return sub(add(kept, offset), offset);
 }
 
 // E2M1's codes count along three straight lines, and the code is the lowest of them: 2y below 2, y + 2 below 4,
@@ -210,7 +223,7 @@ template <constant_division How, int W>
   if constexpr (How == constant_division::division) {
     return div(a, floats<W>::all(constant));
   } else {
-    return mul(a, floats<W>::all(fp32::div(1.0f, constant)));
+    return mul(a, fp32::div(1.0f, constant));
   }
 }
 
@@ -221,17 +234,17 @@ struct lanes_rule<transformer_engine_rule> {
   template <class S, int W>
   [[gnu::always_inline]] static scale_lanes<W> scale(const floats<W>& amax, const tensor_factors& t) noexcept {
     constexpr float reciprocal = fp32::div(1.0f, S::element::largest());
-    return rounded_scale<S>(mul(amax, floats<W>::all(fp32::mul(t.encode, reciprocal))));
+    return rounded_scale<S>(mul(amax, fp32::mul(t.encode, reciprocal)));
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> divisor(const scale_lanes<W>& s, const tensor_factors& t) noexcept {
-    return capped_reciprocal(mul(s.value, floats<W>::all(t.decode)));
+    return capped_reciprocal(mul(s.value, t.decode));
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> factor(const floats<W>& s, const tensor_factors& t) noexcept {
     constexpr int target = S::tensor_scale::default_target;
     constexpr float last = fp32::div(1.0f, fp32::mul(S::element::largest(), static_cast<float>(target)));
-    return mul(mul(s, floats<W>::all(t.reference)), floats<W>::all(last));
+    return mul(mul(s, t.reference), last);
   }
 };
 
@@ -242,15 +255,15 @@ struct lanes_rule<ue5m3_paper_rule<Order>> {
   template <class S, int W>
   [[gnu::always_inline]] static scale_lanes<W> scale(const floats<W>& amax, const tensor_factors& t) noexcept {
     constexpr float reciprocal = fp32::div(1.0f, S::element::largest());
-    return nonzero_scale<S>(rounded_scale<S>(mul(amax, floats<W>::all(fp32::mul(t.encode, reciprocal)))), 1.0f);
+    return nonzero_scale<S>(rounded_scale<S>(mul(amax, fp32::mul(t.encode, reciprocal))), 1.0f);
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> divisor(const scale_lanes<W>& s, const tensor_factors& t) noexcept {
-    return capped_reciprocal(mul(s.value, floats<W>::all(t.decode)));
+    return capped_reciprocal(mul(s.value, t.decode));
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> factor(const floats<W>& s, const tensor_factors& t) noexcept {
-    return payload_first ? s : mul(s, floats<W>::all(t.decode));
+    return payload_first ? s : mul(s, t.decode);
   }
 };
 
@@ -260,15 +273,15 @@ struct lanes_rule<amax_over_max> {
   static constexpr bool payload_first = false;
   template <class S, int W>
   [[gnu::always_inline]] static scale_lanes<W> scale(const floats<W>& amax, const tensor_factors& t) noexcept {
-    return rounded_scale<S>(div(mul(amax, floats<W>::all(t.encode)), floats<W>::all(S::element::largest())));
+    return rounded_scale<S>(div(mul(amax, t.encode), floats<W>::all(S::element::largest())));
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> divisor(const scale_lanes<W>& s, const tensor_factors& t) noexcept {
-    return mul(s.value, floats<W>::all(t.decode));
+    return mul(s.value, t.decode);
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> factor(const floats<W>& s, const tensor_factors& t) noexcept {
-    return mul(s, floats<W>::all(t.decode));
+    return mul(s, t.decode);
   }
 };
 
@@ -304,11 +317,11 @@ struct lanes_rule<modelopt_rule> {
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> divisor(const scale_lanes<W>& s, const tensor_factors& t) noexcept {
-    return mul(s.value, floats<W>::all(t.decode));
+    return mul(s.value, t.decode);
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> factor(const floats<W>& s, const tensor_factors& t) noexcept {
-    return mul(s, floats<W>::all(t.decode));
+    return mul(s, t.decode);
   }
 };
 

@@ -65,10 +65,7 @@ template <int W>
 }
 template <int W>
 [[gnu::always_inline]] inline floats<W> load_floats(const value<bf16>* x) noexcept {
-  const lanes<std::uint16_t, W> halves = lanes<std::uint16_t, W>::load(x);
-  words<W> wide;
-  wide.v = __builtin_convertvector(halves.v, typename words<W>::vector);
-  return as<float>(wide << 16);
+  return as<float>(widened(lanes<std::uint16_t, W>::load(x)) << 16);
 }
 
 // Element k of W neighbouring blocks in x[k].
@@ -137,7 +134,7 @@ template <int Size, int W, int N>
       }
     }
 #pragma GCC unroll 32
-    for (int k = 0; k < N; ++k) x[k] = mul(x[k], floats<W>::all(hadamard_factor(Size)));
+    for (int k = 0; k < N; ++k) x[k] = mul(x[k], hadamard_factor(Size));
   }
   return true;
 }
@@ -218,9 +215,9 @@ template <class R, int W, int Words>
   }
 }
 
-// |x| and the divisor's number to round, and the sign bits of the code.
-template <element_step Step, int W>
-[[gnu::always_inline]] inline floats<W> scaled_magnitude(const floats<W>& x, const floats<W>& divisor,
+// |x| and the divisor's number to round, and the sign bits of the code. The divisor is of each lane, or one number.
+template <element_step Step, int W, class Divisor>
+[[gnu::always_inline]] inline floats<W> scaled_magnitude(const floats<W>& x, const Divisor& divisor,
                                                          words<W>& sign) noexcept {
   const floats<W> a = as<float>(magnitude(x));
   sign = bits(x) & all<W>(fp32::sign_bit);
@@ -390,19 +387,46 @@ struct sixteen {
   }
 };
 
+// Sixteen fields of four bits in the low bits of as many lanes; what is above does not matter.
+template <class L>
+[[gnu::always_inline]] inline words<16> spread_nibbles(std::uint64_t packed) noexcept {
+  using pairs = lanes<std::uint64_t, 8>;
+  words<16> r;
+#if !defined(__clang__) && defined(__x86_64__)
+  if constexpr (L::avx512) {  // byte 0 of each lane from four bits further on, in one instruction
+    constexpr sixteen<std::int32_t> positions([](int i) { return 4 * i; });
+    const pairs both = pairs::all(packed);
+    typename words<16>::vector spread;
+    asm("{vpmultishiftqb %2, %1, %0|vpmultishiftqb %0, %1, %2}"
+        : "=v"(spread)
+        : "v"(words<16>::load(positions.of).v), "v"(both.v));
+    r.v = spread;
+    return r;
+  }
+#endif
+  // Lanes 2 j and 2 j + 1 are the halves of number j.
+  constexpr sixteen<std::uint64_t> shifts([](int i) { return 8u * static_cast<unsigned>(i); });
+  const pairs at = pairs::load(shifts.of);
+  pairs even, odd;
+  even.v = pairs::all(packed).v >> at.v;
+  odd.v = pairs::all(packed >> 4).v >> at.v;
+  const pairs both = (even & pairs::all(15)) | (odd << 32);
+  std::memcpy(&r.v, &both.v, sizeof r.v);
+  return r;
+}
+
 // The values of codes of which only the low bits are the element's.
 template <class L, class E, int W>
 [[gnu::always_inline]] inline floats<W> decode_elements(const words<W>& code) noexcept {
+  const words<W> sign = (code << (32 - E::bits)) & all<W>(fp32::sign_bit);
 #if !defined(__clang__)
-  if constexpr (L::avx512 && E::bits == 4) {  // one look-up among sixteen
-    static_assert(W == 16);
+  if constexpr (E::bits == 4 && W >= 8) {  // one look-up among all values, or among eight magnitudes
     constexpr sixteen<float> values([](int c) { return E::decode(static_cast<typename E::storage>(c)); });
     floats<W> y;
     y.v = __builtin_shuffle(floats<W>::load(values.of).v, code.v);
-    return y;
+    return W == 16 ? y : as<float>(bits(y) | sign);
   }
 #endif
-  const words<W> sign = (code << (32 - E::bits)) & all<W>(fp32::sign_bit);
   const floats<W> value = decode_magnitude<E>(code & all<W>(E::magnitude_mask));
   if constexpr (E::has_nan) {  // NaN has no sign
     const words<W> number = greater(all<W>(fp32::infinity_bits + 1u), bits(value));
@@ -412,23 +436,21 @@ template <class L, class E, int W>
 }
 
 // Elements first ... first + W - 1 of a block's packed codes, in the low bits of each lane.
-template <class E, int W>
+template <class L, class E, int W>
 [[gnu::always_inline]] inline words<W> unpack_codes(const std::uint8_t* codes, int first) noexcept {
   words<W> w;
-  if constexpr (E::bits == 4) {
-    // Four bits further for each lane, eight lanes to a word of memory.
-    constexpr sixteen<std::int32_t> shifts([](int i) { return 4 * (i % 8); });
+  if constexpr (E::bits == 4 && W == 16) {
     std::uint64_t packed = 0;
+    std::memcpy(&packed, codes + first / 2, sizeof packed);
+    return spread_nibbles<L>(packed);
+  } else if constexpr (E::bits == 4) {
+    // Four bits further for each lane.
+    constexpr sixteen<std::int32_t> shifts([](int i) { return 4 * (i % 8); });
+    std::uint32_t packed = 0;
     std::memcpy(&packed, codes + first / 2, W / 2);
-    w = all<W>(static_cast<std::uint32_t>(packed));
-    if constexpr (W == 16) {
-      constexpr sixteen<std::int32_t> is_upper([](int i) { return i < 8 ? 0 : -1; });
-      w = select(words<W>::load(is_upper.of), all<W>(static_cast<std::uint32_t>(packed >> 32)), w);
-    }
-    w.v = w.v >> words<W>::load(shifts.of).v;
+    w.v = all<W>(packed).v >> words<W>::load(shifts.of).v;
   } else if constexpr (E::bits == 8) {
-    const lanes<std::uint8_t, W> bytes = lanes<std::uint8_t, W>::load(codes + first);
-    w.v = __builtin_convertvector(bytes.v, typename words<W>::vector);
+    w = widened(lanes<std::uint8_t, W>::load(codes + first));
   } else {
     for (int i = 0; i < W; ++i) w.v[i] = load_code<E>(codes, first + i);
   }
@@ -463,25 +485,23 @@ template <class L, class S, class T>
 [[gnu::always_inline]] inline void dequantize_blocks(const dequantize_run<S, T>& run, index_t count) noexcept {
   using rule = lanes_rule<typename S::rule>;
   constexpr int W = L::width, N = S::block::columns, bytes = N * S::element::bits / 8;
-  const floats<W> last = floats<W>::all(run.factors.decode);
+  const tensor_factors t = run.factors;
+  const std::uint8_t* codes = run.codes;
+  T* y = run.y;  // whose numbers might be the run's members, for all that a compiler knows
   for (index_t first = 0; first < count; first += W) {
     const int here = static_cast<int>(smaller(index_t{W}, count - first));
-    lanes<std::uint8_t, W> stored;
     std::uint8_t few[W] = {};
     if (here < W) std::memcpy(few, run.scales + first, static_cast<std::size_t>(here));
-    stored = lanes<std::uint8_t, W>::load(here < W ? few : run.scales + first);
-    words<W> scale;
-    scale.v = __builtin_convertvector(stored.v, typename words<W>::vector);
+    const words<W> scale = widened(lanes<std::uint8_t, W>::load(here < W ? few : run.scales + first));
     float factor[W];
-    rule::template factor<S>(decode_scale<typename S::scale>(scale), run.factors).store(factor);
-    for (int i = 0; i < here; ++i) {
-      const floats<W> f = floats<W>::all(factor[i]);
+    rule::template factor<S>(decode_scale<typename S::scale>(scale), t).store(factor);
+    for (int i = 0; i < here; ++i, codes += bytes, y += N) {
 #pragma GCC unroll 8
       for (int j = 0; j < N; j += W) {
-        const words<W> code = unpack_codes<typename S::element, W>(run.codes + (first + i) * bytes, j);
-        floats<W> y = mul(decode_elements<L, typename S::element>(code), f);
-        if constexpr (rule::payload_first) y = mul(y, last);
-        store_floats(y, run.y + (first + i) * N + j);
+        const words<W> code = unpack_codes<L, typename S::element, W>(codes, j);
+        floats<W> values = mul(decode_elements<L, typename S::element>(code), factor[i]);
+        if constexpr (rule::payload_first) values = mul(values, t.decode);
+        store_floats(values, y + j);
       }
     }
   }
@@ -516,14 +536,77 @@ template <int W, int N, class U>
   }
 }
 
+// Fake quantization of blocks along the rows of memory with nothing drawn: numbers stay where they are, only scales are
+// found with a block to a lane, and rounding gives values without their codes.
+//
+// What W blocks are multiplied or divided by, and their values by; false for a group that is not for kernels.
+template <int W, class S, class T, class U>
+[[gnu::always_inline]] inline bool scale_rows(const fake_quantize_run<S, T, U>& run, index_t first, float (&divisor)[W],
+                                              float (&factor)[W]) noexcept {
+  using rule = lanes_rule<typename S::rule>;
+  const index_t step = run.blocks.block_step;
+  const T* const x = run.blocks.x + first * step;
+  words<W> largest[W];
+#pragma GCC unroll 16
+  for (int i = 0; i < W; ++i) {
+    largest[i] = magnitude(load_floats<W>(x + i * step));
+#pragma GCC unroll 8
+    for (int j = W; j < S::block::columns; j += W) {
+      largest[i] = larger_of(largest[i], magnitude(load_floats<W>(x + i * step + j)));
+    }
+  }
+  prefetch<W>(run.blocks, first);
+  const words<W> amax = largest_of_each(largest);
+  if (any(greater(amax, all<W>(fp32::infinity_bits - 1u)))) return false;
+  const scale_lanes<W> scale = rule::template scale<S>(as<float>(amax), run.blocks.factors);
+  usable_divisor<rule::step>(rule::template divisor<S>(scale, run.blocks.factors)).store(divisor);
+  rule::template factor<S>(decode_scale<typename S::scale>(scale.code), run.back).store(factor);
+  return true;
+}
+template <int W, class S, class T, class U>
+[[gnu::always_inline]] inline void store_rows(const fake_quantize_run<S, T, U>& run, index_t first,
+                                              const float (&divisor)[W], const float (&factor)[W]) noexcept {
+  using rule = lanes_rule<typename S::rule>;
+  const index_t x_step = run.blocks.block_step, y_step = run.block_step;
+  const float last = run.back.decode;
+  const T* x = run.blocks.x + first * x_step;
+  U* y = run.y + first * y_step;
+  for (int i = 0; i < W; ++i, x += x_step, y += y_step) {
+#pragma GCC unroll 8
+    for (int j = 0; j < S::block::columns; j += W) {
+      words<W> sign;
+      floats<W> value =
+          nearest_value<typename S::element>(scaled_magnitude<rule::step>(load_floats<W>(x + j), divisor[i], sign));
+      value = mul(as<float>(bits(value) | sign), factor[i]);
+      if constexpr (rule::payload_first) value = mul(value, last);
+      store_floats(value, y + j);
+    }
+  }
+}
+// As quantize_blocks goes about it.
+template <class L, class S, class T, class U>
+[[gnu::always_inline]] inline index_t fake_quantize_rows(const fake_quantize_run<S, T, U>& run,
+                                                         index_t count) noexcept {
+  constexpr int W = L::width;
+  float divisors[2][W], factors[2][W];
+  for (index_t next = 0;; next += W) {
+    const int here = static_cast<int>(next / W % 2);
+    const bool goes_on = next < count && scale_rows(run, next, divisors[here], factors[here]);
+    if (next > 0) store_rows(run, next - W, divisors[1 - here], factors[1 - here]);
+    if (!goes_on) return next;
+  }
+}
+
 template <class L, class S, class T, class U, class R>
 [[gnu::always_inline]] inline index_t fake_quantize_blocks(const fake_quantize_run<S, T, U>& run,
                                                            index_t count) noexcept {
   constexpr int W = L::width, N = S::block::columns;
   using rule = lanes_rule<typename S::rule>;
   using element = typename S::element;
+  if constexpr (R::random_bits == 0) {
+    if (run.element_step == 1 && run.blocks.element_step == 1) return fake_quantize_rows<L>(run, count);
+  }
   const tensor_factors& t = run.blocks.factors;
-  const floats<W> last = floats<W>::all(run.back.decode);
   for (index_t first = 0; first < count; first += W) {
     floats<W> x[N];
     load_blocks(run.blocks, first, x);
@@ -543,7 +626,7 @@ template <class L, class S, class T, class U, class R>
       const words<W> kept =
           (code & all<W>(element::magnitude_mask)) | as<std::int32_t>(as<std::uint32_t>(sign) >> (32 - element::bits));
       x[k] = mul(decode_elements<L, element>(kept), factor);
-      if constexpr (rule::payload_first) x[k] = mul(x[k], last);
+      if constexpr (rule::payload_first) x[k] = mul(x[k], run.back.decode);
     }
     store_values(x, run.y + first * run.block_step, run.block_step, run.element_step);
   }

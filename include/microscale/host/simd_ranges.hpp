@@ -534,9 +534,11 @@ struct simd_ranges : plain_ranges {
     using scheme = typename quantized_view<S>::scheme_type;
     if constexpr (simd::has_quantize_kernel<scheme, T>) {
       if (along == axis::row && in.tile.cols == 0 && !in.empty()) {
-        for (index_t br = first; br < last; ++br) {
-          const tensor_factors t = in.factors(in.tile_index(br * scheme::block::rows, 0));
-          dequantize_row(in, out, t, br);
+        const index_t height = in.tile.rows == 0 ? last : in.tile.rows / scheme::block::rows;
+        for (index_t br = first; br < last;) {
+          const index_t end = smaller(last, (br / height + 1) * height);
+          dequantize_rows(in, out, in.factors(in.tile_index(br * scheme::block::rows, 0)), br, end);
+          br = end;
         }
         return;
       }
@@ -598,6 +600,9 @@ struct simd_ranges : plain_ranges {
   }
 
  private:
+  template <class S>
+  static constexpr index_t code_bytes = S::block::columns* S::element::bits / 8;  // of a row of a block
+
   template <class S, class T, class R>
   void quantize_rows(matrix_view<T> in, const quantized_view<S>& out, const tensor_factors& t, axis along,
                      const R& rounding, index_t first, index_t last) const {
@@ -610,25 +615,51 @@ struct simd_ranges : plain_ranges {
     }
   }
 
-  // A row of blocks.
+  // Rows of blocks under one tensor scale.
   template <class S, class T>
-  void dequantize_row(const quantized_view<S>& in, matrix_view<T> out, const tensor_factors& t, index_t br) const {
+  void dequantize_rows(const quantized_view<S>& in, matrix_view<T> out, const tensor_factors& t, index_t first,
+                       index_t last) const {
     using scheme = typename quantized_view<S>::scheme_type;
-    constexpr int columns = scheme::block::columns;
-    constexpr index_t chunk = 512;
-    const index_t whole = are_finite(t) ? in.cols / columns : 0;
-    typename scheme::scale::storage scales[chunk];
-    for (index_t bc = 0; bc < whole; bc += chunk) {
-      const index_t count = smaller(chunk, whole - bc);
-      for (index_t i = 0; i < count; ++i) scales[i] = in.scales[in.scale_offset(br, bc + i)];
-      for (index_t r = br * scheme::block::rows; r < smaller(in.rows, (br + 1) * scheme::block::rows); ++r) {
-        const simd::dequantize_run<scheme, T> run{
-            in.codes + r * in.code_pitch + bc * columns * scheme::element::bits / 8, scales,
-            out.data + r * out.pitch + bc * columns, t};
-        simd::run_kernel<simd::dequantize_kernel>(level, run, count);
-      }
+    const index_t whole = in.cols / scheme::block::columns;
+    const bool is_joined = scheme::block::rows == 1 && whole * scheme::block::columns == in.cols &&
+                           out.pitch == out.cols && in.code_pitch == whole * code_bytes<scheme> &&
+                           in.layout == scale_layout::linear && in.scale_pitch == whole;
+    if (is_joined && are_finite(t)) {
+      dequantize_run(in, out, t, first, 0, in.scales + in.scale_offset(first, 0), (last - first) * whole);
+      return;
     }
-    for (index_t bc = whole; bc < in.block_cols(); ++bc) dequantize_one_block(in, out, t, axis::row, br, bc);
+    for (index_t br = first; br < last; ++br) {
+      const index_t done = are_finite(t) ? whole : 0;
+      dequantize_row(in, out, t, br, done);
+      for (index_t bc = done; bc < in.block_cols(); ++bc) dequantize_one_block(in, out, t, axis::row, br, bc);
+    }
+  }
+
+  // The first `count` of a row of blocks.
+  template <class S, class T>
+  void dequantize_row(const quantized_view<S>& in, matrix_view<T> out, const tensor_factors& t, index_t br,
+                      index_t count) const {
+    using scheme = typename quantized_view<S>::scheme_type;
+    constexpr index_t chunk = 512;  // blocks whose scales are gathered together
+    const bool is_linear = in.layout == scale_layout::linear;
+    const index_t end = smaller(in.rows, (br + 1) * scheme::block::rows), step = is_linear ? count : chunk;
+    typename scheme::scale::storage gathered[chunk];
+    for (index_t bc = 0; bc < count; bc += step) {
+      const index_t here = smaller(step, count - bc);
+      for (index_t i = 0; !is_linear && i < here; ++i) gathered[i] = in.scales[in.scale_offset(br, bc + i)];
+      const auto* const scales = is_linear ? in.scales + in.scale_offset(br, bc) : gathered;
+      for (index_t r = br * scheme::block::rows; r < end; ++r) dequantize_run(in, out, t, r, bc, scales, here);
+    }
+  }
+
+  // `count` blocks side by side, from the one in row `r` of the matrix and column `bc` of the grid on.
+  template <class S, class T>
+  void dequantize_run(const quantized_view<S>& in, matrix_view<T> out, const tensor_factors& t, index_t r, index_t bc,
+                      const typename quantized_view<S>::scale_storage* scales, index_t count) const {
+    using scheme = typename quantized_view<S>::scheme_type;
+    const simd::dequantize_run<scheme, T> run{in.codes + r * in.code_pitch + bc * code_bytes<scheme>, scales,
+                                              out.data + r * out.pitch + bc * scheme::block::columns, t};
+    simd::run_kernel<simd::dequantize_kernel>(level, run, count);
   }
 };
 
