@@ -16,6 +16,8 @@ is_there() {
     sanitizers) clang++ -fsanitize=address,undefined -x c++ -o /dev/null - <<<'int main() {}' >/dev/null 2>&1 ;;
     clang-tidy | cppcheck | doxygen) have "$1" ;;
     pkg-config) have pkg-config ;;
+    aarch64-compiler) have aarch64-linux-gnu-g++ ;;
+    qemu) have qemu-aarch64 || have qemu-aarch64-static ;;
     debootstrap) have debootstrap ;;
     python3) have python3 ;;
     benchmark) has_header benchmark/benchmark.h ;;
@@ -38,6 +40,8 @@ package_of() {
     compiler) echo g++ ;;
     sanitizers) echo "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev" ;; # of the clang that is there
     ninja) echo ninja-build ;;
+    aarch64-compiler) echo g++-aarch64-linux-gnu ;;
+    qemu) echo qemu-user ;;
     *) echo "$1" ;;
   esac
 }
