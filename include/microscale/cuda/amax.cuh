@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(largest_thread_block) amax_kernel(const amax_c
     }
   }
   // Magnitudes are ordered as their bits, and a maximum does not depend on the order in which it is taken.
-  largest = __reduce_max_sync(~0u, largest);
+  largest = largest_of_warp(largest);
   if (threadIdx.x % 32 == 0 && largest != 0) atomicMax(call.out, largest);
 }
 

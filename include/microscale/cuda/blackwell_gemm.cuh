@@ -245,9 +245,9 @@ __global__ void __launch_bounds__(256)
     }
 #pragma unroll
     for (int i = 4; i < 32; i *= 2) cross = larger(cross, __shfl_xor_sync(~0u, cross, i));
-    spread = __reduce_max_sync(~0u, spread);
-    top = __reduce_max_sync(~0u, top);
-    bottom = __reduce_max_sync(~0u, bottom);
+    spread = largest_of_warp(spread);
+    top = largest_of_warp(top);
+    bottom = largest_of_warp(bottom);
     if (lane < 7) reduced[warp][lane] = lane < 4 ? cross : lane == 4 ? spread : lane == 5 ? top : bottom;
     __syncthreads();
     if (threadIdx.x < 8) {

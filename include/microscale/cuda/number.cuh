@@ -242,6 +242,18 @@ struct amax_scheme : S {
   using scale = amax_format<typename S::scale>;
 };
 
+// The largest of a whole warp's integers, in every lane. The instruction came with sm_80; nvcc compiles for less unless
+// told otherwise, and has to get through.
+template <class T>
+__device__ T largest_of_warp(T x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  for (int i = 16; i > 0; i /= 2) x = larger(x, __shfl_xor_sync(~0u, x, i));
+  return x;
+#else
+  return __reduce_max_sync(~0u, x);
+#endif
+}
+
 // One draw out of four words, without an index into them at run time, which would put them in memory.
 template <int Bits>
 __device__ std::uint32_t select_draw(const philox_words& words, unsigned j) {

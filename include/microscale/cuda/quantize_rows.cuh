@@ -421,7 +421,7 @@ __device__ inline void raise_amax(float* amax, std::uint32_t largest) {
   __shared__ std::uint32_t shared;
   if (threadIdx.x == 0) shared = 0;
   __syncthreads();
-  largest = __reduce_max_sync(~0u, largest);
+  largest = largest_of_warp(largest);
   if (threadIdx.x % 32 == 0) atomicMax(&shared, largest);
   __syncthreads();
   auto* const bits = reinterpret_cast<std::uint32_t*>(amax);
