@@ -60,7 +60,7 @@ float reference_of(const std::vector<float>& x, const request& q) {
   if (q.own_reference && S::policy == ms::nonfinite::saturate) g = ms::finite_or_nan(g);
   if (!S::has_tensor_scale) return 0;
   const bool taken = ms::fp32::is_finite(g) || (S::tensor_scale::accepts_infinity && ms::fp32::is_infinite(g));
-  return taken && !ms::fp32::is_negative(g) ? g : -1.0f;
+  return taken && (!ms::fp32::is_negative(g) || ms::fp32::is_zero(g)) ? ms::fp32::abs(g) : -1.0f;  // -0 is 0
 }
 
 template <class S, class T, class R>
