@@ -267,14 +267,8 @@ struct lanes_rule<ue5m3_paper_rule<Order>> {
   }
 };
 
-template <>
-struct lanes_rule<amax_over_max> {
-  static constexpr element_step step = element_step::quotient;
-  static constexpr bool payload_first = false;
-  template <class S, int W>
-  [[gnu::always_inline]] static scale_lanes<W> scale(const floats<W>& amax, const tensor_factors& t) noexcept {
-    return rounded_scale<S>(div(mul(amax, t.encode), floats<W>::all(S::element::largest())));
-  }
+// Elements are divided by, and decoded with, the stored scale times the decode multiplier.
+struct scale_times_decode {
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> divisor(const scale_lanes<W>& s, const tensor_factors& t) noexcept {
     return mul(s.value, t.decode);
@@ -282,6 +276,16 @@ struct lanes_rule<amax_over_max> {
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> factor(const floats<W>& s, const tensor_factors& t) noexcept {
     return mul(s, t.decode);
+  }
+};
+
+template <>
+struct lanes_rule<amax_over_max> : scale_times_decode {
+  static constexpr element_step step = element_step::quotient;
+  static constexpr bool payload_first = false;
+  template <class S, int W>
+  [[gnu::always_inline]] static scale_lanes<W> scale(const floats<W>& amax, const tensor_factors& t) noexcept {
+    return rounded_scale<S>(div(mul(amax, t.encode), floats<W>::all(S::element::largest())));
   }
 };
 
@@ -306,7 +310,7 @@ struct lanes_rule<torchao_rule<How>> {
 };
 
 template <>
-struct lanes_rule<modelopt_rule> {
+struct lanes_rule<modelopt_rule> : scale_times_decode {
   static constexpr element_step step = element_step::signless_quotient;
   static constexpr bool payload_first = false;
   template <class S, int W>
@@ -314,14 +318,6 @@ struct lanes_rule<modelopt_rule> {
     const floats<W> ideal = div(amax, floats<W>::all(fp32::mul(S::element::largest(), t.decode)));
     const words<W> zero = equal(bits(ideal), all<W>(0));
     return rounded_scale<S>(as<float>(select(zero, all<W>(fp32::bits(1.0f)), bits(ideal))));
-  }
-  template <class S, int W>
-  [[gnu::always_inline]] static floats<W> divisor(const scale_lanes<W>& s, const tensor_factors& t) noexcept {
-    return mul(s.value, t.decode);
-  }
-  template <class S, int W>
-  [[gnu::always_inline]] static floats<W> factor(const floats<W>& s, const tensor_factors& t) noexcept {
-    return mul(s, t.decode);
   }
 };
 
