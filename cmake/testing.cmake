@@ -31,7 +31,8 @@ endfunction()
 # microscale_add_device_test(number SOURCES number_device_test.cu)
 #
 # A program compiled by nvcc, with a main of its own: it needs nothing but the CUDA runtime, so it can be carried to
-# where a GPU is. It is left out where there is no nvcc, and counted as skipped where it says `no GPU here`.
+# where a GPU is. It is left out where there is no nvcc, and counted as skipped where it says `no GPU here`. One runs at a
+# time: each takes the whole GPU, and all cores for the definition's results.
 function(microscale_add_device_test name)
   if(NOT MICROSCALE_HAVE_CUDA)
     return()
@@ -44,7 +45,7 @@ function(microscale_add_device_test name)
   add_test(NAME device.${name} COMMAND device_${name})
   set_tests_properties(
     device.${name}
-    PROPERTIES LABELS device TIMEOUT 300 SKIP_REGULAR_EXPRESSION "no GPU here"
+    PROPERTIES LABELS device TIMEOUT 300 SKIP_REGULAR_EXPRESSION "no GPU here" RESOURCE_LOCK gpu
   )
 endfunction()
 

@@ -31,8 +31,10 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import microscale_torch as ms
+from microscale_torch.linear import AMAX_RANGE
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import device_time
 import plot
 
 
@@ -269,25 +271,35 @@ class Run:
                 began = time.perf_counter()
 
     def profile(self):
-        """Times of kernels over a few steps, as a table; the share of amax collectives besides."""
+        """Times of kernels over a few steps, as a table; on GPUs, where each rank's time went besides."""
         from torch.profiler import ProfilerActivity, profile
 
         steps = 4
         for _ in range(3):
             self.train_step()
-        activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.options.device == "cuda" else [])
-        with profile(activities=activities) as trace:
+        on_gpu = self.options.device == "cuda"
+        activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
+        self.wait()
+        with profile(activities=activities) as recorded:
             for _ in range(steps):
                 self.train_step()
             self.wait()
-        averages = trace.key_averages()
         if self.rank == 0:
-            key = "self_device_time_total" if self.options.device == "cuda" else "self_cpu_time_total"
-            table = averages.table(sort_by=key, row_limit=24, max_name_column_width=70)
-            (self.options.out / "profile.txt").write_text(table)
-            spent = sum(e.device_time_total for e in averages if e.key == "microscale amax all_reduce")
-            print(table)
-            print(f"amax collectives: {spent / 1e3 / steps:.3f} ms a step on the device")
+            key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+            kernels = recorded.key_averages().table(sort_by=key, row_limit=24, max_name_column_width=70)
+            (self.options.out / "profile.txt").write_text(kernels)
+            print(kernels)
+        if on_gpu:
+            path = self.options.out / f"trace_{self.rank}.json"
+            recorded.export_chrome_trace(str(path))
+            accounts = [device_time.account(json.loads(path.read_text())["traceEvents"], AMAX_RANGE)]
+            if self.world > 1:
+                own, accounts = accounts[0], [None] * self.world
+                dist.all_gather_object(accounts, own)
+            if self.rank == 0:
+                lines = device_time.table(accounts, steps)
+                (self.options.out / "device_time.txt").write_text("\n".join(lines) + "\n")
+                print(*lines, sep="\n")
 
     def finish(self):
         options = self.options

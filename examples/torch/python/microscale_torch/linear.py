@@ -20,6 +20,7 @@ ROLES = (
     "attention_v",
 )  # layer_role of recipe/recipe.hpp, in its order
 OPERANDS = ("activation", "weight", "output_gradient")
+AMAX_RANGE = "microscale amax all_reduce"  # what a profile calls the reduction of a sampled amax over ranks
 
 
 class Clock:
@@ -66,7 +67,7 @@ def _sample(data, references, sampled, which, step, period, first_step, group):
         return
     own = amax(data)
     if dist.is_initialized() and group != "none":
-        with torch.profiler.record_function("microscale amax all_reduce"):
+        with torch.profiler.record_function(AMAX_RANGE):
             dist.all_reduce(own, op=dist.ReduceOp.MAX)
     references[which : which + 1].copy_(own)
     sampled[which] = step
