@@ -1,5 +1,6 @@
 // The harness for other people's functions: quiet about the right ones, and it finds what implementations get wrong.
 #include <catch2/catch_test_macros.hpp>
+#include <cfenv>
 #include <microscale/conformance/check.hpp>
 #include <microscale/microscale.hpp>
 
@@ -68,6 +69,21 @@ TEST_CASE("the library agrees with itself", "[harness]") {
   CHECK(mc::check_encoder<ms::e2m1>([](float x) { return ms::e2m1::encode(x); }).passed());
   CHECK(mc::check_encoder<ms::e8m0>([](float x) { return ms::e8m0::encode(x); }).passed());
   CHECK(mc::check_decoder<ms::bf16>([](ms::bf16::storage code) { return ms::bf16::decode(code); }).passed());
+}
+
+TEST_CASE("the floating-point environment of the caller's changes neither blocks nor what is expected", "[harness]") {
+  const auto theirs = [](const float(&x)[16], float reference) {
+    ms::quantized_block<ms::nvfp4> q;
+    ms::detail::in_default_environment([&] { q = ms::quantize_block<ms::nvfp4>(x, reference); });
+    return q;
+  };
+  std::fesetround(FE_UPWARD);
+  const auto r = mc::check_quantizer<ms::nvfp4>(theirs, few);
+  const int rounding = std::fegetround();
+  std::fesetround(FE_TONEAREST);
+  INFO(r.text());
+  CHECK(r.passed());
+  CHECK(rounding == FE_UPWARD);
 }
 
 TEST_CASE("a scheme of one's own needs nothing more", "[harness]") {

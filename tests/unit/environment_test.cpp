@@ -9,11 +9,18 @@
 #include <microscale/block/schemes.hpp>
 #include <microscale/host/executor.hpp>
 #include <microscale/host/vendor_gemm.hpp>
+#include <microscale/interop/checkpoint.hpp>
+#include <microscale/recipe/pairwise_sparse.hpp>
+#include <microscale/recipe/reference.hpp>
+#include <microscale/recipe/second_moment.hpp>
+#include <microscale/recipe/shrinkage.hpp>
 #include <microscale/tensor/gemm.hpp>
 #include <microscale/tensor/hadamard.hpp>
 #include <microscale/tensor/metrics.hpp>
 #include <microscale/tensor/rescale.hpp>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "support/tensors.hpp"
@@ -66,6 +73,27 @@ const std::vector<float>& data() {
     return d;
   }();
   return x;
+}
+
+// The parts of other systems that say more than "a GEMM": two parts of an activation, a second moment, a measure.
+std::vector<std::uint32_t> parts_of_systems() {
+  const ms::sequential executor;
+  std::vector<std::uint32_t> all;
+  const auto in = ms::matrix(std::as_const(data()), 40, 48);
+  const auto parts = ms::split_pairwise<ms::nvfp4, ms::nvfp4>(executor, in);
+  append(all, read(parts.dense.view()));
+  append(all, ms::gemm(executor, parts, parts.sparse));
+  std::vector<float> squares(data().size()), roots(data().size());
+  for (std::size_t i = 0; i < squares.size(); ++i) squares[i] = ms::fp32::abs(data()[i]);
+  const auto moment = ms::store_second_moment<ms::nvfp4>(executor, ms::matrix(std::as_const(squares), 40, 48));
+  ms::load_root_of_second_moment(executor, moment, ms::matrix(roots, 40, 48));
+  append(all, moment.means);
+  append(all, roots);
+  const ms::shrinkage s = ms::measure_shrinkage(in, parts.sparse.view());
+  for (const double x : {s.signal, s.projection, s.decoded_magnitude}) {
+    all.push_back(static_cast<std::uint32_t>(__builtin_bit_cast(std::uint64_t, x)));
+  }
+  return all;
 }
 
 // Everything that a whole-tensor call computes, by an executor.
@@ -148,14 +176,17 @@ const std::function<void()> environments[] = {
 }  // namespace
 
 TEST_CASE("no environment of the caller's changes a bit, and each comes back with its flags") {
-  const auto want = everything(ms::sequential{});
+  const auto want = everything(ms::sequential{}), want_parts = parts_of_systems();
   CHECK(want.size() > 20000);
+  CHECK(want_parts.size() > 4000);
   for (const auto& set : environments) {
     std::vector<std::uint32_t> got;
     CHECK(kept(set, [&] { got = everything(ms::sequential{}); }));
     CHECK(got == want);
     CHECK(kept(set, [&] { got = everything(backwards{3}); }));
     CHECK(got == want);
+    CHECK(kept(set, [&] { got = parts_of_systems(); }));
+    CHECK(got == want_parts);
   }
 }
 
@@ -172,6 +203,38 @@ TEST_CASE("the threads of ms::host set their own") {
     plain got;
     CHECK(kept(set, [&] { got = run(ms::host{.threads = 4}); }));
     CHECK(got == want);
+  }
+}
+
+TEST_CASE("numbers are compared and converted one by one without a look at the environment") {
+  const std::vector<double> doubles = {0x1.4p-148, -(1.0 + 0x1p-30), 1.0 + 0x1.8p-24, 0x1.ffffffp127, 1e300, -0.0};
+  const std::vector<std::uint32_t> floats = {2u, 0xBF800000u, 0x3F800001u, 0x7F800000u, 0x7F800000u, 0x80000000u};
+  ms::interop::stored_tensor stored{"x", ms::interop::stored_type::f64, {6}, {}};
+  stored.bytes = {reinterpret_cast<const std::uint8_t*>(doubles.data()), 48};
+  for (const auto& set : environments) {
+    std::vector<float> read(6);
+    std::vector<float> held;
+    std::string refused;
+    CHECK(kept(set, [&] {
+      ms::interop::load_floats(stored, 0, 6, read.data());
+      // Amaxes of subnormals: of the window, and of the micro-batches of one step.
+      ms::reference_state state;
+      const float amaxes[][2] = {{0x1p-141f, 0x1p-139f}, {0x1p-140f, 0x1p-142f}, {0x1p-145f, 0x1p-144f}, {1.0f, 1.0f}};
+      for (int i = 0; i < 8; ++i) {
+        held.push_back(*ms::update_reference(ms::delayed_scaling{.window = 2}, state, 1 + i / 2,
+                                             [&] { return amaxes[i / 2][i % 2]; }));
+      }
+      refused = message_of([] {
+        ms::interop::check_direction(ms::interop::convention::modelopt, 0x1p-130f);
+        ms::interop::check_direction(ms::interop::convention::compressed_tensors, 1.0f);
+      });
+    }));
+    std::vector<std::uint32_t> got;
+    append(got, read);
+    CHECK(got == floats);
+    CHECK(held ==
+          std::vector<float>{0x1p-141f, 0x1p-141f, 0x1p-139f, 0x1p-139f, 0x1p-139f, 0x1p-139f, 0x1p-140f, 0x1p-140f});
+    CHECK(refused.empty());
   }
 }
 

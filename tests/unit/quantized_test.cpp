@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <microscale/block/schemes.hpp>
+#include <microscale/tensor/gemm.hpp>
 #include <utility>
 
 #include "support/tensors.hpp"
@@ -35,6 +36,20 @@ TEST_CASE("quantize owns what quantize_into writes") {
   const auto tiles = ms::quantize<ms::nvfp4>(ms::matrix(x, 21, 50), {}, ms::scale_layout::tile_128x4);
   CHECK(tiles.scales().size() == 512);
   CHECK(read(tiles.view()) == read(q.view()));
+}
+
+TEST_CASE("a shape whose size would overflow is refused, and not allocated as what is left of it") {
+  constexpr index_t large = index_t{1} << 32, huge = index_t{1} << 62;
+  const std::pair<index_t, index_t> shapes[] = {
+      {large * 2, large}, {large, large * 2}, {huge, 1}, {1, huge}, {huge, 0}};
+  for (const auto& [rows, cols] : shapes) {
+    CHECK(message_of([r = rows, c = cols] {
+            ms::quantized<ms::nvfp4>(r, c);
+          }).starts_with("microscale: quantized shape: expected at most 2^55 elements, got "));
+  }
+  const ms::quantized<ms::nvfp4> a(large, 0), b(large, 0);  // nothing to store, and too many outputs
+  CHECK(message_of([&] { ms::gemm(a, b); }) ==
+        "microscale: GEMM output: expected at most 2^55 elements, got 4294967296 x 4294967296");
 }
 
 TEST_CASE("a new quantized matrix is one of zeros, and an empty one is whole") {

@@ -125,6 +125,16 @@ TEST_CASE("MS-EDEN at the edges") {
   std::vector<float> bad(16, 1.0f);
   bad[5] = ms::fp32::quiet_nan();
   CHECK(quantized<S>(bad, 1.0f, ms::with_scale_draws<>{}, draw).scale == 0x7F);
+  // Under `saturate` a NaN counts for nothing, in the amax and in the correction.
+  using saturating = ms::with_nonfinite<S, ms::nonfinite::saturate>;
+  std::vector<float> without(16, 1.0f);
+  without[5] = 0.0f;
+  for (const float x : {bad[5], ms::fp32::negate(bad[5])}) {
+    bad[5] = x;
+    const auto q = quantized<saturating>(bad, 1.0f, ms::with_scale_draws<>{}, draw);
+    CHECK(q.scale == quantized<S>(without, 1.0f, ms::with_scale_draws<>{}, draw).scale);
+    CHECK((q.codes[4] == 7 && q.codes[5] == 7));
+  }
   // What lies outside the extent counts for nothing.
   std::vector<float> part(16, 0.7f);
   const auto whole = quantized<S>(std::vector<float>(5, 0.7f), 1.0f, ms::with_scale_draws<>{}, draw, {1, 5});

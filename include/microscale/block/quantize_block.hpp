@@ -235,6 +235,14 @@ MICROSCALE_HD constexpr float block_error(const float (&x)[S::block::elements], 
   return error;
 }
 
+// One more element of a correction, x rounded to `element`. Where the amax passes over a NaN, so does this.
+template <quantization_scheme S, class Correlation, class Divisor>
+MICROSCALE_HD constexpr void see_element(Correlation& sums, float x, float element, const Divisor& divisor) noexcept {
+  if (S::policy == nonfinite::saturate && fp32::is_nan(x)) return;
+  const float y = S::policy == nonfinite::saturate ? finite_or_nan(x) : x;
+  S::rule::see(sums, S::rule::template scaled<S>(y, divisor), element);
+}
+
 }  // namespace detail
 
 // What S's rule corrects the scale of a block by, over elements encoded under q.scale. A kernel whose correction spans
@@ -247,8 +255,7 @@ MICROSCALE_HD constexpr typename S::rule::correlation block_correlation(
   typename S::rule::correlation sums;
   for (int i = 0; i < S::block::elements; ++i) {
     if (is_inside<typename S::block>(extent, i)) {
-      const float y = S::policy == nonfinite::saturate ? finite_or_nan(x[i]) : x[i];
-      S::rule::see(sums, S::rule::template scaled<S>(y, divisor), S::element::decode(q.codes[i]));
+      detail::see_element<S>(sums, x[i], S::element::decode(q.codes[i]), divisor);
     }
   }
   return sums;

@@ -8,6 +8,7 @@
 
 #include "../block/quantize_block.hpp"
 #include "../number/random.hpp"
+#include "../tensor/environment.hpp"
 
 namespace microscale::conformance {
 
@@ -53,15 +54,27 @@ class adversary {
  public:
   explicit adversary(std::uint64_t seed) : key_{seed, 0} {
     using element = typename S::element;
-    for (int code = 0; code < element::largest_code; ++code) {
-      const float low = element::decode(static_cast<typename element::storage>(code));
-      const float high = element::decode(static_cast<typename element::storage>(code + 1));
-      ties_.push_back(fp32::mul(fp32::add(low, high), 0.5f));  // exact: neighbours share all but one bit
-    }
+    microscale::detail::in_default_environment([&] {
+      for (int code = 0; code < element::largest_code; ++code) {
+        const float low = element::decode(static_cast<typename element::storage>(code));
+        const float high = element::decode(static_cast<typename element::storage>(code + 1));
+        ties_.push_back(fp32::mul(fp32::add(low, high), 0.5f));  // exact: neighbours share all but one bit
+      }
+    });
   }
 
   // `count` blocks of all kinds in turn, under a reference that fits the data or is up to 1000 times too small.
   adversarial_group<S> group(int count, bool nonfinite) {
+    adversarial_group<S> g;
+    microscale::detail::in_default_environment([&] { g = make_group(count, nonfinite); });
+    return g;
+  }
+
+ private:
+  static constexpr int size = S::block::elements;
+  using scale = typename S::scale;
+
+  adversarial_group<S> make_group(int count, bool nonfinite) {
     constexpr float references[] = {1.0f, 6.0f, 2688.0f, 2.3125f, 142857.14f, 3e-7f, 1e-30f, 1e30f};
     constexpr float too_small[] = {1.0f, 1.0f, 10.0f, 137.0f, 1000.0f};
     const float made_for = S::has_tensor_scale ? fp32::mul(references[below(8)], fp32::add(1.0f, uniform())) : 1.0f;
@@ -76,10 +89,6 @@ class adversary {
     }
     return g;
   }
-
- private:
-  static constexpr int size = S::block::elements;
-  using scale = typename S::scale;
 
   std::uint32_t draw() noexcept { return microscale::draw<32>(key_, position_++); }
   int below(int n) noexcept { return static_cast<int>(draw() % static_cast<std::uint32_t>(n)); }

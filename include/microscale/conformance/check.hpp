@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "../tensor/environment.hpp"
 #include "adversarial.hpp"
 #include "decision_points.hpp"
 #include "named_schemes.hpp"
@@ -189,9 +190,31 @@ std::string text_of(const adversarial_block<S>& b, float reference) {
   return s;
 }
 
+// Adds up how `got`, their results for `g`, differ from S and from the other definitions of that shape.
 template <class S>
-bool holds_nonfinite(const adversarial_block<S>& b) {
-  return std::ranges::any_of(b.x, [](float x) { return !fp32::is_finite(x); });
+void hold_against(const adversarial_group<S>& g, const std::vector<quantized_block<S>>& got, const options& o,
+                  report& r) {
+  for (std::size_t i = 0; i < g.blocks.size(); ++i) {
+    const auto& b = g.blocks[i];
+    const auto expected = quantize_block<S>(b.x, g.reference);
+    const bool differs = !same_block<S>(expected, got[i], o);
+    tally& kind = r.by_kind[static_cast<std::size_t>(b.kind)];
+    ++kind.cases;
+    ++r.cases;
+    if (differs) {
+      ++kind.different;
+      ++r.different;
+      keep(r, o, {text_of(b, g.reference), text_of(expected), text_of(got[i])});
+    }
+    std::size_t other = 0;
+    visit_comparable_schemes<S>([&]<class T>(const char*) {
+      tally& t = r.named[other++];
+      // What NaN and infinity become is a policy, not an order of operations.
+      if (b.kind == block_kind::nonfinite) return;
+      ++t.cases;
+      if (!same_block<T>(quantize_block<T>(b.x, g.reference), got[i], o)) ++t.different;
+    });
+  }
 }
 
 }  // namespace detail
@@ -214,28 +237,8 @@ report check_quantizer(Theirs&& theirs, const options& o = {}) {
   adversary<S> maker(o.seed);
   for (int done = 0; done < o.blocks; done += group_size) {
     const adversarial_group<S> g = maker.group(smaller(group_size, o.blocks - done), o.nonfinite);
-    const auto got = detail::quantize_with<S>(theirs, g);
-    for (std::size_t i = 0; i < g.blocks.size(); ++i) {
-      const auto& b = g.blocks[i];
-      const auto expected = quantize_block<S>(b.x, g.reference);
-      const bool differs = !detail::same_block<S>(expected, got[i], o);
-      tally& kind = r.by_kind[static_cast<std::size_t>(b.kind)];
-      ++kind.cases;
-      ++r.cases;
-      if (differs) {
-        ++kind.different;
-        ++r.different;
-        detail::keep(r, o, {detail::text_of(b, g.reference), detail::text_of(expected), detail::text_of(got[i])});
-      }
-      std::size_t other = 0;
-      visit_comparable_schemes<S>([&]<class T>(const char*) {
-        tally& t = r.named[other++];
-        // What NaN and infinity become is a policy, not an order of operations.
-        if (b.kind == block_kind::nonfinite) return;
-        ++t.cases;
-        if (!detail::same_block<T>(quantize_block<T>(b.x, g.reference), got[i], o)) ++t.different;
-      });
-    }
+    const auto got = detail::quantize_with<S>(theirs, g);  // in the caller's floating-point environment
+    microscale::detail::in_default_environment([&] { detail::hold_against<S>(g, got, o, r); });
   }
   std::ranges::stable_sort(r.named, {}, &tally::different);
   return r;

@@ -101,10 +101,7 @@ __device__ typename S::scale::storage refined_scale(const block_share<S, Split, 
     const auto codes = encode_chunk<S, R>(x, p.n, divisor, share.call.key, share.position(p));
 #pragma unroll
     for (int i = 0; i < Split::chunk; ++i) {
-      const float y = S::policy == nonfinite::saturate ? finite_or_nan(x[i]) : x[i];
-      if (i < p.n) {
-        S::rule::see(sums, S::rule::template scaled<S>(y, divisor), decode_code<typename S::element>(codes.get(i)));
-      }
+      if (i < p.n) see_element<S>(sums, x[i], decode_code<typename S::element>(codes.get(i)), divisor);
     }
   }
   const std::uint64_t position =

@@ -484,7 +484,7 @@ void gemm_into(const Executor& executor, matrix_view<T> a, const packed_operand<
 template <exact_accumulation P = exact_f32, host_executor Executor, quantization_scheme A, class B>
 std::vector<float> gemm(const Executor& executor, const quantized<A>& a, const packed_operand<B>& b,
                         const gemm_options& options = {}) {
-  std::vector<float> c(static_cast<std::size_t>(a.rows() * b.rows()));
+  std::vector<float> c(detail::countable("GEMM output", a.rows(), b.rows()));
   gemm_into<P>(executor, a.view(), b, matrix(c.data(), a.rows(), b.rows()), options);
   return c;
 }

@@ -72,15 +72,15 @@ float compressed_tensors_divisor(float datum) {
 enum class amax_check : std::uint8_t { of_weights, any_amax };
 inline void check_direction(convention c, float scalar, amax_check check = amax_check::of_weights) {
   const std::string name(name_of(c));
-  if (!fp32::is_finite(scalar) || !(scalar > 0.0f)) {
+  if (!fp32::is_finite(scalar) || !fp32::less(0.0f, scalar)) {
     microscale::detail::fail("tensor scale", "a positive finite number", std::to_string(scalar));
   }
   if (check == amax_check::any_amax) return;
-  if (c == convention::modelopt && scalar > 1.0f) {
+  if (c == convention::modelopt && fp32::less(1.0f, scalar)) {
     microscale::detail::fail("weight_scale_2", "a multiplier, at most 1 for weights",
                              std::to_string(scalar) + ", which looks like compressed-tensors' divisor");
   }
-  if (c == convention::compressed_tensors && scalar < 1.0f) {
+  if (c == convention::compressed_tensors && fp32::less(scalar, 1.0f)) {
     microscale::detail::fail("weight_global_scale", "a divisor, at least 1 for weights",
                              std::to_string(scalar) + ", which looks like ModelOpt's multiplier");
   }

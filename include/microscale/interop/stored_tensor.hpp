@@ -222,8 +222,11 @@ inline void load_floats(const stored_tensor& t, std::int64_t first, std::int64_t
       if (count > 0) std::memcpy(out, bytes + 4 * first, 4 * static_cast<std::size_t>(count));
       return;
     case f64:
-      for (std::int64_t i = 0; i < count; ++i)
-        out[i] = static_cast<float>(detail::load<double>(bytes + 8 * (first + i)));
+      // Not a conversion of the language, which would round as the caller's environment says.
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double x = detail::load<double>(bytes + 8 * (first + i));
+        out[i] = fp32::from_bits(microscale::f32::encode(x, nearest_even{}, overflow::ieee));
+      }
       return;
     case bf16:
       for (std::int64_t i = 0; i < count; ++i) {

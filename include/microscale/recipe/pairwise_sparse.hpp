@@ -54,17 +54,20 @@ struct sparse_and_dense {
 template <quantization_scheme Sparse, quantization_scheme Dense, host_executor Executor>
 sparse_and_dense<Sparse, Dense> split_pairwise(const Executor& executor, matrix_view<const float> x,
                                                const quantize_options& options = {}) {
+  detail::check_matrix("X", x);
   std::vector<float> part(static_cast<std::size_t>(x.rows * x.cols)), decoded(part.size());
   const matrix_view<float> p = matrix(part.data(), x.rows, x.cols);
   keep_pairwise_4_of_8(executor, x, p);
   sparse_and_dense<Sparse, Dense> result;
   result.sparse = quantize<Sparse>(executor, p, options);
   dequantize_into(executor, result.sparse.view(), matrix(decoded.data(), x.rows, x.cols));
-  for (index_t r = 0; r < x.rows; ++r) {
-    for (index_t c = 0; c < x.cols; ++c) {
-      p(r, c) = fp32::sub(x(r, c), decoded[static_cast<std::size_t>(r * x.cols + c)]);
+  detail::run_ranges(executor, x.rows, x.cols, [&](index_t first, index_t last) {
+    for (index_t r = first; r < last; ++r) {
+      for (index_t c = 0; c < x.cols; ++c) {
+        p(r, c) = fp32::sub(x(r, c), decoded[static_cast<std::size_t>(r * x.cols + c)]);
+      }
     }
-  }
+  });
   result.dense = quantize<Dense>(executor, p, options);
   return result;
 }
@@ -74,7 +77,9 @@ template <class P = exact_f32, host_executor Executor, class Sparse, class Dense
 std::vector<float> gemm(const Executor& executor, const sparse_and_dense<Sparse, Dense>& x, const quantized<W>& w) {
   std::vector<float> y = gemm<P>(executor, x.sparse, w);
   const std::vector<float> rest = gemm<P>(executor, x.dense, w);
-  for (std::size_t i = 0; i < y.size(); ++i) y[i] = fp32::add(y[i], rest[i]);
+  detail::in_default_environment([&] {
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = fp32::add(y[i], rest[i]);
+  });
   return y;
 }
 

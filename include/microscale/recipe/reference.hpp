@@ -133,11 +133,12 @@ const float* update_reference(const Policy& policy, reference_state& state, std:
       std::vector<float>& history = state.history;
       if (state.is_set() && state.sampled_step == step) {
         if (history.empty()) history.push_back(own);  // set from outside at this step
-        history.back() = larger(history.back(), own);
+        history.back() = fp32::max_number(history.back(), own);
       } else {
         const std::size_t window = static_cast<std::size_t>(policy.window);
         if (history.size() > window) history.erase(history.begin(), history.end() - policy.window);
-        set_reference(state, history.empty() ? own : *std::max_element(history.begin(), history.end()), step);
+        set_reference(state, history.empty() ? own : *std::max_element(history.begin(), history.end(), fp32::less),
+                      step);
         history.push_back(own);
       }
     } else {

@@ -58,13 +58,18 @@ stored_moment<S> store_second_moment(const Executor& executor, matrix_view<const
 template <quantization_scheme S, host_executor Executor>
 void load_root_of_second_moment(const Executor& executor, const stored_moment<S>& stored, matrix_view<float> root,
                                 int size = 16, float floor = 0.0f) {
+  if (static_cast<index_t>(stored.means.size()) != stored.codes.rows()) {
+    detail::fail("means of a stored moment", std::to_string(stored.codes.rows()), std::to_string(stored.means.size()));
+  }
   dequantize_into(executor, stored.codes.view(), root);
   hadamard_into(executor, root, root, {.size = size});
-  for (index_t r = 0; r < root.rows; ++r) {
-    for (index_t c = 0; c < root.cols; ++c) {
-      root(r, c) = fp32::max_number(fp32::add(root(r, c), stored.means[static_cast<std::size_t>(r)]), floor);
+  detail::run_ranges(executor, root.rows, root.cols, [&](index_t first, index_t last) {
+    for (index_t r = first; r < last; ++r) {
+      for (index_t c = 0; c < root.cols; ++c) {
+        root(r, c) = fp32::max_number(fp32::add(root(r, c), stored.means[static_cast<std::size_t>(r)]), floor);
+      }
     }
-  }
+  });
 }
 
 }  // namespace microscale

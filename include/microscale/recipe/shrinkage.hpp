@@ -38,16 +38,18 @@ shrinkage measure_shrinkage(matrix_view<T> source, quantized_view<S> q, axis alo
   detail::check_quantized("quantized", q);
   detail::check_stored_shape(source, q, along);
   shrinkage sums;
-  for (index_t r = 0; r < q.rows; ++r) {
-    for (index_t k = 0; k < q.cols; ++k) {
-      const double x = double{to_float(along == axis::row ? source(r, k) : source(k, r))};
-      const double y = double{decode_element<scheme>(q.code(r, k), q.scale(r, k), q.factors(q.tile_index(r, k)))};
-      sums.signal += x * x;
-      sums.projection += x * y;
-      sums.magnitude += x < 0.0 ? -x : x;
-      sums.decoded_magnitude += y < 0.0 ? -y : y;
+  detail::in_default_environment([&] {
+    for (index_t r = 0; r < q.rows; ++r) {
+      for (index_t k = 0; k < q.cols; ++k) {
+        const double x = double{to_float(along == axis::row ? source(r, k) : source(k, r))};
+        const double y = double{decode_element<scheme>(q.code(r, k), q.scale(r, k), q.factors(q.tile_index(r, k)))};
+        sums.signal += x * x;
+        sums.projection += x * y;
+        sums.magnitude += x < 0.0 ? -x : x;
+        sums.decoded_magnitude += y < 0.0 ? -y : y;
+      }
     }
-  }
+  });
   return sums;
 }
 

@@ -111,7 +111,7 @@ constexpr std::size_t gemm_workspace(const Executor&, const quantized_view<A>&, 
 template <class P = exact_f32, host_executor Executor, quantization_scheme A, quantization_scheme B>
 std::vector<float> gemm(const Executor& executor, const quantized<A>& a, const quantized<B>& b,
                         const gemm_options& options = {}) {
-  std::vector<float> c(static_cast<std::size_t>(a.rows() * b.rows()));
+  std::vector<float> c(detail::countable("GEMM output", a.rows(), b.rows()));
   std::vector<std::byte> workspace(gemm_workspace<P>(executor, a.view(), b.view()));
   gemm_into<P>(executor, a.view(), b.view(), matrix(c.data(), a.rows(), b.rows()), options,
                std::span<std::byte>(workspace));

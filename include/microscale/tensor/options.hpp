@@ -1,6 +1,7 @@
 // What a caller may choose for one quantization.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -106,6 +107,16 @@ struct quantize_options {
 };
 
 namespace detail {
+
+// The elements of a matrix that is to be allocated: a shape of which no size in bytes could overflow.
+inline std::size_t countable(const char* what, index_t rows, index_t cols) {
+  constexpr index_t most = index_t{1} << 55;
+  if (rows < 0 || cols < 0) fail(what, "a shape that is not negative", shape_text(rows, cols));
+  if (rows > most || cols > most || (cols > 0 && rows > most / cols)) {
+    fail(what, "at most 2^55 elements", shape_text(rows, cols));
+  }
+  return static_cast<std::size_t>(rows * cols);
+}
 
 // A matrix view is usable: sizes not negative, rows do not overlap, memory behind it unless it is empty.
 template <class T>

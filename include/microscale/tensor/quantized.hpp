@@ -19,9 +19,7 @@ class quantized {
   quantized() = default;
   quantized(index_t rows, index_t cols, scale_layout layout = scale_layout::linear, tensor_tile tile = {})
       : rows_(rows), cols_(cols), layout_(layout), tile_(tile) {
-    if (rows < 0 || cols < 0) {
-      detail::fail("quantized shape", "a shape that is not negative", detail::shape_text(rows, cols));
-    }
+    detail::countable("quantized shape", rows, cols);
     const quantized_size<S> size = size_of<S>(rows, cols, layout);
     codes_.resize(static_cast<std::size_t>(size.code_bytes));
     scales_.resize(static_cast<std::size_t>(size.scales));
