@@ -24,7 +24,7 @@ int main() {
 
   double sum = 0.0;
   for (const float y : ms::dequantize(q)) sum += y == 6.0f ? 0.0 : double{y};
-  const double mean = sum / (rows * cols / 32 * 31);
+  const double mean = sum / (31.0 / 32.0 * rows * cols);
   const float nearest = ms::fake_quantize<ms::mxfp4>(matrix)[1];
   std::printf("2.3 becomes %.4f on average; to nearest, %.4f always\n", mean, double{nearest});
   std::printf("1 and 7 threads: %s codes; another seed: %s codes\n", same_on_threads ? "the same" : "DIFFERENT",

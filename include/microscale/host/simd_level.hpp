@@ -32,7 +32,8 @@ inline simd_level available_simd() noexcept {
 #endif
 }
 
-// `wanted` where this machine has it, else what it has.
+// `wanted` where this machine has it, else what it has. Where that is another architecture's level below its own best
+// (neon on x86-64 with AVX2), the kernels are those of portable.
 inline simd_level usable_simd(simd_level wanted) noexcept {
   const simd_level best = available_simd();
   return static_cast<int>(wanted) < static_cast<int>(best) ? wanted : best;
