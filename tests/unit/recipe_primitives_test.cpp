@@ -125,6 +125,12 @@ TEST_CASE("the residual of a factorization is the tail of the spectrum") {
   CHECK_THROWS_AS(ms::factorize(of(w, rows, cols), 17), ms::error);
 }
 
+TEST_CASE("a factor is rounded to BF16 once, not by way of FP32") {
+  CHECK(ms::detail::as_bf16(1.0 + 0x1p-8 + 0x1p-40) == 1.0f + 0x1p-7f);  // FP32 would make a tie of it, and 1
+  CHECK(ms::detail::as_bf16(-(1.0 + 0x1.8p-7 - 0x1p-40)) == -(1.0f + 0x1p-7f));
+  CHECK(ms::detail::as_bf16(1e300) == ms::fp32::infinity());
+}
+
 TEST_CASE("a low-rank layer is its two products, and beats four bits alone where W is hard") {
   constexpr index_t tokens = 32, in = 64, out = 48, rank = 4;
   numbers x = normal(tokens * in, 4), w = normal(out * in, 5, 0.02);
@@ -293,6 +299,31 @@ TEST_CASE("attention backward: dS in four bits, on numbers whose sums are exact"
 }
 
 // ---------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("attention, low-rank layers and moments refuse what does not fit, before anything is read or written") {
+  const numbers q = normal(3 * 16, 1), k = normal(4 * 16, 2), v = normal(4 * 5, 3), d_o = normal(3 * 5, 4);
+  numbers dq(q.size(), 7.0f), dk(k.size(), 7.0f), dv(v.size(), 7.0f);
+  const auto backward = [&](std::size_t probabilities, const float* gradient) {
+    ms::attention_backward(ms::host{.threads = 1}, of(q, 3, 16), of(k, 4, 16), of(v, 4, 5), numbers(probabilities),
+                           ms::matrix(gradient, 3, 5), ms::matrix(dq, 3, 16), ms::matrix(dk, 4, 16),
+                           ms::matrix(dv, 4, 5));
+  };
+  for (const std::size_t probabilities : {0, 11, 13}) CHECK_THROWS_AS(backward(probabilities, d_o.data()), ms::error);
+  CHECK_THROWS_AS(backward(12, nullptr), ms::error);
+  CHECK((dq == numbers(q.size(), 7.0f) && dk == numbers(k.size(), 7.0f) && dv == numbers(v.size(), 7.0f)));
+  CHECK_NOTHROW(backward(12, d_o.data()));
+
+  const view nothing = ms::matrix(static_cast<const float*>(nullptr), 4, 16);
+  using layer = ms::low_rank_linear<ms::nvfp4, ms::nvfp4, ms::exact_f32>;
+  CHECK_THROWS_AS(layer(nothing, 1, of(q, 0, 16)), ms::error);
+  CHECK_THROWS_AS(layer(of(k, 4, 16), 1, of(q, 0, 16)).forward(ms::host{.threads = 1}, nothing, ms::matrix(dq, 4, 4)),
+                  ms::error);
+
+  auto moment = ms::store_second_moment(ms::host{.threads = 1}, of(numbers(4 * 16, 2.0f), 4, 16));
+  moment.means.pop_back();
+  numbers root(4 * 16);
+  CHECK_THROWS_AS(ms::load_root_of_second_moment(ms::host{.threads = 1}, moment, ms::matrix(root, 4, 16)), ms::error);
+}
 
 TEST_CASE("pairwise 4:8 keeps the two largest pairs of each eight") {
   const auto kept = [](numbers x) {

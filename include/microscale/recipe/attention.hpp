@@ -90,9 +90,16 @@ void attention_backward(const Executor& executor, matrix_view<const float> q, ma
                         matrix_view<float> dq, matrix_view<float> dk, matrix_view<float> dv,
                         const attention_options& options = {}) {
   detail::check_attention(q, k, v);
+  detail::check_matrix("dO", d_o);
+  detail::check_matrix("dQ", dq);
+  detail::check_matrix("dK", dk);
+  detail::check_matrix("dV", dv);
   detail::check_same_shape(q, dq);
   detail::check_same_shape(k, dk);
   detail::check_same_shape(v, dv);
+  if (static_cast<index_t>(p.size()) != q.rows * k.rows) {
+    detail::fail("probabilities", std::to_string(q.rows * k.rows), std::to_string(p.size()));
+  }
   if (d_o.rows != q.rows || d_o.cols != v.cols) {
     detail::fail("shape of dO", detail::shape_text(q.rows, v.cols), detail::shape_text(d_o.rows, d_o.cols));
   }

@@ -65,7 +65,8 @@ inline void orthonormalize(std::vector<double>& m, index_t rows, index_t rank) {
   }
 }
 
-inline float as_bf16(double x) { return to_float(from_float<value<bf16>>(static_cast<float>(x))); }
+// x as a BF16 number, rounded once.
+inline float as_bf16(double x) { return bf16::decode(bf16::encode(x, nearest_even{}, overflow::ieee)); }
 
 }  // namespace detail
 
@@ -111,6 +112,7 @@ inline low_rank_factors factorize(matrix_view<const float> w, index_t rank, int 
 
 // W - up · down, so that the residual takes in what rounding the factors lost.
 inline std::vector<float> residual_of(matrix_view<const float> w, const low_rank_factors& f) {
+  detail::check_matrix("W", w);
   if (w.rows != f.rows || w.cols != f.cols) {
     detail::fail("shape of W", detail::shape_text(f.rows, f.cols), detail::shape_text(w.rows, w.cols));
   }
@@ -133,8 +135,9 @@ template <quantization_scheme X, quantization_scheme Residual = X, class Accumul
 class low_rank_linear {
  public:
   // `sample` is a sample of the input that smoothing is calibrated on; without rows, nothing is smoothed.
-  low_rank_linear(matrix_view<const float> w, index_t rank, matrix_view<const float> sample, double alpha = 0.5)
-      : inverse_(static_cast<std::size_t>(w.cols), 1.0f) {
+  low_rank_linear(matrix_view<const float> w, index_t rank, matrix_view<const float> sample, double alpha = 0.5) {
+    detail::check_matrix("W", w);
+    inverse_.assign(static_cast<std::size_t>(w.cols), 1.0f);
     std::vector<float> smoothed(static_cast<std::size_t>(w.rows * w.cols));
     std::vector<float> l(static_cast<std::size_t>(w.cols), 1.0f);
     if (sample.rows > 0) l = smoothing_factors(sample, w, alpha);
@@ -158,6 +161,8 @@ class low_rank_linear {
   // Y = (X / l) R^T + ((X / l) V^T) U^T: the first product in four bits, the others of BF16 operands.
   template <host_executor Executor>
   void forward(const Executor& executor, matrix_view<const float> x, matrix_view<float> y) const {
+    detail::check_matrix("X", x);
+    detail::check_matrix("Y", y);
     const index_t tokens = x.rows, rank = factors_.rank;
     if (x.cols != factors_.cols) detail::fail("columns of X", std::to_string(factors_.cols), std::to_string(x.cols));
     if (y.rows != tokens || y.cols != factors_.rows) {
