@@ -42,7 +42,7 @@ void figure(const char* what, ms::matrix_view<const float> x) {
   for (int c = 0; c < 8; ++c) {
     const double percent = 100.0 * lost[c] / signal;
     std::printf("%5g %7.3f%% ", double{S::element::decode(static_cast<std::uint8_t>(c))}, percent);
-    for (int i = 0; i < static_cast<int>(std::fabs(percent) * 50.0 + 0.5); ++i) std::putchar(percent > 0 ? '-' : '+');
+    for (long i = std::lround(std::fabs(percent) * 50.0); i > 0; --i) std::putchar(percent > 0 ? '-' : '+');
     std::putchar('\n');
   }
 }

@@ -19,9 +19,10 @@ namespace {
 
 using view = ms::matrix_view<const float>;
 
-// X, W and dY of one layer: tokens, inputs and outputs are multiples of every block and transform, all different.
+// X, W and dY of one layer: tokens, inputs and outputs are multiples of every block and transform, all different, and
+// as small as that allows, since exact sums without optimization under sanitizers are slow.
 struct problem {
-  static constexpr int tokens = 64, in = 96, out = 160;
+  static constexpr int tokens = 32, in = 64, out = 96;
   std::vector<float> x, w, dy;
 
   explicit problem(std::uint64_t seed) : x(tokens * in), w(out * in), dy(tokens * out) {
@@ -127,14 +128,14 @@ TEST_CASE("every recipe computes the three products") {
   namespace r = ms::recipes;
   check_near<r::mxfp8>(0.06);
   check_near<r::ue5m3>(0.3);
-  check_near<r::ue5m3_b32>(0.3);
+  check_near<r::ue5m3_b32>(0.35);
   check_near<r::ue5m3_te>(0.3);
-  check_near<r::ue5m3_b32_te>(0.3);
+  check_near<r::ue5m3_b32_te>(0.35);
   check_near<r::nvfp4>(0.3);
   check_near<r::nvfp4_no_rht>(0.3);
   check_near<r::fp4_all_the_way>(0.3);
   check_near<r::quartet2>(0.3);
-  check_near<r::transposition_invariant>(0.5);
+  check_near<r::transposition_invariant>(0.7);  // one outlier coarsens a square
   check_near<r::ufp4>(0.3);
   check_near<r::fusion>(0.7);  // square blocks clip the largest weights
   check_near<r::fusion_h16>(0.7);
