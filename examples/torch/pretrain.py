@@ -155,6 +155,8 @@ class Run:
             how = {"accumulation": options.accumulation}
             if options.period is not None:
                 how["period"] = options.period
+            if options.gradient_target is not None:
+                how["targets"] = {"output_gradient": options.gradient_target}
             ms.convert(self.model, options.recipe, seed=options.seed, **how)
         decayed = [p for p in self.model.parameters() if p.dim() == 2]
         others = [p for p in self.model.parameters() if p.dim() != 2]
@@ -327,6 +329,7 @@ class Run:
             "commit": options.commit,
             "recipe": options.recipe,
             "period": "" if options.period is None else options.period,
+            "gradient_target": "" if options.gradient_target is None else options.gradient_target,
             "accumulation": options.accumulation,
             "seed": options.seed,
             "processes": self.world,
@@ -345,7 +348,7 @@ class Run:
 
 
 def this_commit():
-    got = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+    got = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True,
                          cwd=Path(__file__).resolve().parent)  # fmt: skip
     return got.stdout.strip() or "unknown"
 
@@ -357,6 +360,7 @@ def parse():
     add("--out", type=Path, required=True)
     add("--recipe", default="ue5m3", choices=ms.recipes())
     add("--period", type=int, help="of the references, instead of the recipe's own")
+    add("--gradient-target", type=int, help="target of dY's tensor scale, where the recipe takes targets")
     add("--accumulation", default="vendor", choices=["vendor", "exact_f32", "f32_blocks", "blackwell_k64"])
     add("--steps", type=int, default=1000)
     add("--stop-at", type=int, default=0, help="end here as if interrupted, with a checkpoint")

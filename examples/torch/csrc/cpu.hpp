@@ -9,7 +9,10 @@
 
 namespace microscale_torch {
 
-inline ms::host host_executor_of(const place& at) { return ms::host{.threads = at.threads}; }
+struct cpu {
+  static constexpr backend where = backend::cpu;
+  static ms::host executor(const place& at) { return ms::host{.threads = at.threads}; }
+};
 
 template <ms::quantization_scheme S, class Roundings>
 class cpu_scheme final : public scheme_operations {
@@ -41,8 +44,7 @@ class cpu_scheme final : public scheme_operations {
   void quantize_to(const place& at, const matrix_memory& in, const ms::quantized_view<S>& out,
                    const quantize_request& request) const {
     with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
-      with_view(in,
-                [&](auto view) { ms::quantize_with(host_executor_of(at), view, out, rounding, options_of(request)); });
+      with_view(in, [&](auto view) { ms::quantize_with(cpu::executor(at), view, out, rounding, options_of(request)); });
     });
   }
 
@@ -50,12 +52,12 @@ class cpu_scheme final : public scheme_operations {
               float* multiplier) const {
     with_view(out, [&](auto view) {
       if (multiplier == nullptr) {
-        ms::dequantize_into(host_executor_of(at), q, view, along);
+        ms::dequantize_into(cpu::executor(at), q, view, along);
       } else {
         *multiplier = q.factors().decode;
         const ms::quantized_view<const unscaled<S>> plain{q.codes, q.scales,     nullptr,      q.rows,
                                                           q.cols,  q.code_pitch, q.scale_pitch};
-        ms::dequantize_into(host_executor_of(at), plain, view, along);
+        ms::dequantize_into(cpu::executor(at), plain, view, along);
       }
     });
   }
@@ -63,30 +65,7 @@ class cpu_scheme final : public scheme_operations {
   scheme_facts facts_ = facts_of<S>();
 };
 
-// The products A B^T under each accumulation that has a definition.
 template <ms::quantization_scheme A, ms::quantization_scheme B>
-struct cpu_gemm {
-  cpu_gemm() {
-    add<ms::exact_f32>();
-    add<ms::f32_blocks>();
-    add<ms::blackwell_k64>();
-  }
-
- private:
-  template <class P>
-  static std::size_t workspace(const packed_memory& a, const packed_memory& b) {
-    return ms::gemm_workspace<P>(ms::host{}, view_of<const A>(a), view_of<const B>(b));
-  }
-  template <class P>
-  static void run(const place& at, const packed_memory& a, const packed_memory& b, float* c,
-                  std::span<std::byte> workspace) {
-    ms::gemm_into<P>(host_executor_of(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows), {},
-                     workspace);
-  }
-  template <class P>
-  static void add() {
-    add_gemm(backend::cpu, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>, {&workspace<P>, &run<P>});
-  }
-};
+using cpu_gemm = products<cpu, A, B>;
 
 }  // namespace microscale_torch

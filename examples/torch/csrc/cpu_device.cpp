@@ -8,12 +8,12 @@ class cpu_device final : public device_operations {
   cpu_device() { add_device(backend::cpu, this); }
 
   void amax(const place& at, const matrix_memory& in, float* out) const override {
-    with_view(in, [&](auto view) { *out = ms::amax(host_executor_of(at), view); });
+    with_view(in, [&](auto view) { *out = ms::amax(cpu::executor(at), view); });
   }
   void hadamard(const place& at, const matrix_memory& in, const matrix_memory& out,
                 const ms::hadamard_options& options) const override {
     with_view(in, [&](auto from) {
-      with_view(out, [&](auto to) { ms::hadamard_into(host_executor_of(at), from, to, options); });
+      with_view(out, [&](auto to) { ms::hadamard_into(cpu::executor(at), from, to, options); });
     });
   }
   void multiply(const place&, const float* a, const float* b, float* out) const override {

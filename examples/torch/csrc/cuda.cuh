@@ -7,9 +7,20 @@
 
 #include "typed.hpp"
 
+// Decoding without the tensor scale changes nothing of how codes are found: the library's fast kernels serve it too.
+namespace microscale::detail::device {
+template <class Rule>
+inline constexpr bool is_mx_rule<microscale_torch::operand_rule<Rule>> = is_mx_rule<Rule>;
+template <class Rule>
+inline constexpr bool multiplies_by_float<microscale_torch::operand_rule<Rule>> = multiplies_by_float<Rule>;
+}  // namespace microscale::detail::device
+
 namespace microscale_torch {
 
-inline ms::cuda cuda_executor_of(const place& at) { return {.stream = static_cast<cudaStream_t>(at.stream)}; }
+struct cuda {
+  static constexpr backend where = backend::cuda;
+  static ms::cuda executor(const place& at) { return {.stream = static_cast<cudaStream_t>(at.stream)}; }
+};
 
 // The decode multiplier of a stored datum, and of a reference that is yet to become one.
 template <ms::quantization_scheme S>
@@ -32,7 +43,7 @@ class cuda_scheme final : public scheme_operations {
                 const quantize_request& request) const override {
     with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
       with_view(in, [&](auto view) {
-        ms::quantize_with(cuda_executor_of(at), view, view_of<S>(out), rounding, options_of(request),
+        ms::quantize_with(cuda::executor(at), view, view_of<S>(out), rounding, options_of(request),
                           workspace_of(request));
       });
     });
@@ -43,11 +54,11 @@ class cuda_scheme final : public scheme_operations {
     const auto q = view_of<const S>(in);
     with_view(out, [&](auto view) {
       if (multiplier == nullptr) {
-        ms::dequantize_into(cuda_executor_of(at), q, view, along);
+        ms::dequantize_into(cuda::executor(at), q, view, along);
       } else {
         const ms::quantized_view<const unscaled<S>> plain{q.codes, q.scales,     nullptr,      q.rows,
                                                           q.cols,  q.code_pitch, q.scale_pitch};
-        ms::dequantize_into(cuda_executor_of(at), plain, view, along);
+        ms::dequantize_into(cuda::executor(at), plain, view, along);
         if constexpr (S::has_tensor_scale) {
           stored_multiplier_kernel<S><<<1, 1, 0, static_cast<cudaStream_t>(at.stream)>>>(in.datum, multiplier);
         }
@@ -68,6 +79,21 @@ class cuda_scheme final : public scheme_operations {
     });
   }
 
+  void fake_quantize_both(const place& at, const matrix_memory& in, const matrix_memory& rows,
+                          const matrix_memory& cols, const quantize_request& row_request,
+                          const quantize_request& col_request, float* multiplier) const override {
+    bool done = false;
+    if (row_request.rounding == col_request.rounding) {
+      with_rounding(Roundings{}, facts_.name, row_request, [&]<class R>(R rounding) {
+        with_view(in, [&](auto from) {
+          done = run_both(at, from, view_of<bfloat16_t>(rows), view_of<bfloat16_t>(cols), rounding,
+                          rounding_of<R>(col_request), row_request, col_request, multiplier);
+        });
+      });
+    }
+    if (!done) scheme_operations::fake_quantize_both(at, in, rows, cols, row_request, col_request, multiplier);
+  }
+
  private:
   static std::span<std::byte> workspace_of(const quantize_request& request) {
     if (request.workspace == nullptr) return {};
@@ -80,44 +106,52 @@ class cuda_scheme final : public scheme_operations {
                   const quantize_request& request, float* multiplier) {
     namespace device = ms::detail::device;
     if (in.empty()) return;
-    const ms::cuda executor = cuda_executor_of(at);
+    const ms::cuda executor = cuda::executor(at);
     const auto call =
         device::begin_quantize<Q, R, T>(executor, in, rounding, options_of(request), workspace_of(request));
-    if constexpr (S::has_tensor_scale) {
-      if (multiplier != nullptr) {
-        multiplier_kernel<S><<<1, 1, 0, executor.stream>>>(call.reference, call.own_reference, call.target, multiplier);
-      }
-    }
+    derive_multiplier(executor, call, call.reference, multiplier);
     device::launch_quantize<R>(executor, "fake quantization", call,
                                device::decoded_sink<Q, U>{device::as_stored(out, request.axis)});
+  }
+
+  // Both axes from one read, where the library has a kernel for that; false where it has none.
+  template <class R, class T>
+  static bool run_both(const place& at, ms::matrix_view<T> in, ms::matrix_view<bfloat16_t> rows,
+                       ms::matrix_view<bfloat16_t> cols, R row_rounding, R col_rounding,
+                       const quantize_request& row_request, const quantize_request& col_request, float* multiplier) {
+    namespace device = ms::detail::device;
+    using operand = operand_of<S>;
+    if constexpr (device::run_scheme<operand, R> && S::block::rows == 1) {
+      if (in.empty()) return false;
+      const ms::cuda executor = cuda::executor(at);
+      const auto row = device::describe_quantize<operand, R, T>(executor, in, row_rounding, options_of(row_request));
+      const auto col = device::describe_quantize<operand, R, T>(executor, in, col_rounding, options_of(col_request));
+      if (!device::try_both<R, operand, T>(
+              executor, "fake quantization along both axes", in, workspace_of(row_request), row, col,
+              device::decoded_sink<operand, bfloat16_t>{device::as_stored(rows, ms::axis::row)},
+              device::decoded_sink<operand, bfloat16_t>{device::as_stored(cols, ms::axis::col)})) {
+        return false;
+      }
+      derive_multiplier(executor, row, row.own_reference ? row_request.workspace : row.reference, multiplier);
+      return true;
+    } else {
+      return false;
+    }
+  }
+
+  // Where the scheme has a tensor scale, its decode multiplier from the call's reference.
+  template <class Call>
+  static void derive_multiplier(const ms::cuda& executor, const Call& call, const float* reference, float* multiplier) {
+    if constexpr (S::has_tensor_scale) {
+      if (multiplier == nullptr) return;
+      multiplier_kernel<S><<<1, 1, 0, executor.stream>>>(reference, call.own_reference, call.target, multiplier);
+    }
   }
 
   scheme_facts facts_ = facts_of<S>();
 };
 
 template <ms::quantization_scheme A, ms::quantization_scheme B>
-struct cuda_gemm {
-  cuda_gemm() {
-    add<ms::exact_f32>();
-    add<ms::f32_blocks>();
-    add<ms::blackwell_k64>();
-  }
-
- private:
-  template <class P>
-  static std::size_t workspace(const packed_memory& a, const packed_memory& b) {
-    return ms::gemm_workspace<P>(ms::cuda{}, view_of<const A>(a), view_of<const B>(b));
-  }
-  template <class P>
-  static void run(const place& at, const packed_memory& a, const packed_memory& b, float* c,
-                  std::span<std::byte> workspace) {
-    ms::gemm_into<P>(cuda_executor_of(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows), {},
-                     workspace);
-  }
-  template <class P>
-  static void add() {
-    add_gemm(backend::cuda, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>, {&workspace<P>, &run<P>});
-  }
-};
+using cuda_gemm = products<cuda, A, B>;
 
 }  // namespace microscale_torch

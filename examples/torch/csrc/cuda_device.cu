@@ -16,12 +16,12 @@ class cuda_device final : public device_operations {
   cuda_device() { add_device(backend::cuda, this); }
 
   void amax(const place& at, const matrix_memory& in, float* out) const override {
-    with_view(in, [&](auto view) { ms::amax_into(cuda_executor_of(at), view, out); });
+    with_view(in, [&](auto view) { ms::amax_into(cuda::executor(at), view, out); });
   }
   void hadamard(const place& at, const matrix_memory& in, const matrix_memory& out,
                 const ms::hadamard_options& options) const override {
     with_view(in, [&](auto from) {
-      with_view(out, [&](auto to) { ms::hadamard_into(cuda_executor_of(at), from, to, options); });
+      with_view(out, [&](auto to) { ms::hadamard_into(cuda::executor(at), from, to, options); });
     });
   }
   void multiply(const place& at, const float* a, const float* b, float* out) const override {

@@ -99,6 +99,11 @@ class layer_call {
  private:
   quantize_request request_for(const operand_description& d, ms::axis along, ms::operand_role operand,
                                ms::gemm_role gemm) const {
+    // The keys of draws are arguments of kernels, which a graph would repeat.
+    if ((d.rounding != rounding_kind::nearest_even || d.transform_is_drawn) && is_captured(references_)) {
+      ms::detail::fail("CUDA graph", "products that draw nothing, such as those of an evaluation",
+                       "recipe " + recipe_.name + ", whose draws each replay would repeat");
+    }
     quantize_request request;
     request.axis = along;
     request.rounding = d.rounding;

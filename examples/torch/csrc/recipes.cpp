@@ -22,6 +22,27 @@ struct mxfp4 {
   static constexpr bool high_precision(ms::layer_role role, int, int) noexcept { return ms::is_outside_blocks(role); }
 };
 
+// Variants of ue5m3 that tell what its parts are worth: dY to nearest; every operand rounded stochastically; weights in
+// blocks along each product's reduction dimension, as X and dY are.
+using ms::operand, ms::stochastic_midpoint8, ms::ue5m3_fp4, ms::ue5m3_fp4_2d;
+struct ue5m3_nearest : ms::recipes::ue5m3 {
+  static constexpr const char* name = "ue5m3_nearest";
+  using dgrad = ms::gemm_recipe<operand<ue5m3_fp4>, operand<ue5m3_fp4_2d>>;
+  using wgrad = ms::gemm_recipe<operand<ue5m3_fp4>, operand<ue5m3_fp4>>;
+};
+struct ue5m3_stochastic : ms::recipes::ue5m3 {
+  static constexpr const char* name = "ue5m3_stochastic";
+  using fprop = ms::gemm_recipe<operand<ue5m3_fp4, stochastic_midpoint8>, operand<ue5m3_fp4_2d, stochastic_midpoint8>>;
+  using dgrad = fprop;
+  using wgrad = ms::gemm_recipe<operand<ue5m3_fp4, stochastic_midpoint8>, operand<ue5m3_fp4, stochastic_midpoint8>>;
+};
+struct ue5m3_1d : ms::recipes::ue5m3 {
+  static constexpr const char* name = "ue5m3_1d";
+  using fprop = ms::gemm_recipe<operand<ue5m3_fp4>, operand<ue5m3_fp4>>;
+  using dgrad = ms::gemm_recipe<operand<ue5m3_fp4, stochastic_midpoint8>, operand<ue5m3_fp4>>;
+  using wgrad = dgrad;
+};
+
 template <class Transform>
 ms::hadamard_signs signs_of(ms::random_key key) {
   return ms::detail::transform_signs<Transform>(key);
@@ -114,9 +135,13 @@ const std::vector<recipe_description>& all_recipes() {
       describe<r::nvfp4_everywhere_no_rht>(),
       describe<r::fp4_all_the_way>(),
       describe<r::ngpt>(),
+      describe<r::fusion>(),
       describe<mxfp4>(),
       describe<r::transposition_invariant>(),
       describe<r::ufp4>(),
+      describe<ue5m3_nearest>(),
+      describe<ue5m3_stochastic>(),
+      describe<ue5m3_1d>(),
   };
   return all;
 }

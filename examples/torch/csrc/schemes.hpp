@@ -13,8 +13,9 @@ namespace microscale_torch {
 // Scheme<S, roundings> and Gemm<A, B> are the classes of one device; making an object of a family builds its entries.
 template <template <class, class> class Scheme, template <class, class> class Gemm>
 struct families {
-  using ue5m3 = std::tuple<Scheme<ms::ue5m3_fp4, nearest_and_midpoint8>, Scheme<ms::ue5m3_fp4_2d, nearest_only>,
-                           Gemm<ms::ue5m3_fp4, ms::ue5m3_fp4_2d>, Gemm<ms::ue5m3_fp4, ms::ue5m3_fp4>>;
+  using ue5m3 =
+      std::tuple<Scheme<ms::ue5m3_fp4, nearest_and_midpoint8>, Scheme<ms::ue5m3_fp4_2d, nearest_and_midpoint8>,
+                 Gemm<ms::ue5m3_fp4, ms::ue5m3_fp4_2d>, Gemm<ms::ue5m3_fp4, ms::ue5m3_fp4>>;
   using ue5m3_b32 =
       std::tuple<Scheme<ms::ue5m3_fp4_b32, nearest_and_midpoint8>, Scheme<ms::ue5m3_fp4_b32_2d, nearest_only>,
                  Gemm<ms::ue5m3_fp4_b32, ms::ue5m3_fp4_b32_2d>, Gemm<ms::ue5m3_fp4_b32, ms::ue5m3_fp4_b32>>;
@@ -25,6 +26,9 @@ struct families {
   using mx = std::tuple<Scheme<ms::mxfp4, nearest_and_midpoint8>, Scheme<ms::mxfp4_ceil_2d, nearest_and_midpoint8>,
                         Gemm<ms::mxfp4, ms::mxfp4>, Gemm<ms::mxfp4_ceil_2d, ms::mxfp4_ceil_2d>>;
   using mx8 = std::tuple<Scheme<ms::mxfp8_e4m3_ceil, nearest_only>, Gemm<ms::mxfp8_e4m3_ceil, ms::mxfp8_e4m3_ceil>>;
+  using mx_folded =
+      std::tuple<Scheme<ms::mxfp4_folded, nearest_and_midpoint8>, Scheme<ms::mxfp4_folded_2d, nearest_only>,
+                 Gemm<ms::mxfp4_folded, ms::mxfp4_folded_2d>, Gemm<ms::mxfp4_folded, ms::mxfp4_folded>>;
   using ufp4 = std::tuple<Scheme<ms::ufp4, nearest_and_midpoint8>, Gemm<ms::ufp4, ms::ufp4>>;
 };
 

@@ -4,6 +4,7 @@
 
 #ifdef MICROSCALE_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <cublas_v2.h>
 #endif
 
@@ -79,6 +80,13 @@ place place_of([[maybe_unused]] const Tensor& t) {
   }
 #endif
   return {.threads = at::get_num_threads()};
+}
+
+bool is_captured([[maybe_unused]] const Tensor& t) {
+#ifdef MICROSCALE_TORCH_CUDA
+  if (t.is_cuda()) return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+#endif
+  return false;
 }
 
 matrix_memory memory_of(const Tensor& t) {

@@ -21,6 +21,9 @@ constexpr bool has_cuda() {
 #endif
 }
 
+// Whether kernels on the tensor's device go into a CUDA graph now.
+bool is_captured(const at::Tensor&);
+
 // Makes the tensor's device the current one for as long as this lives.
 class on_device {
  public:

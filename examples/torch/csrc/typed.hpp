@@ -46,15 +46,21 @@ inline constexpr rounding_kind kind_of<ms::stochastic_midpoint8> = rounding_kind
 template <>
 inline constexpr rounding_kind kind_of<ms::stochastic_floor8> = rounding_kind::stochastic_floor8;
 
+template <class R>
+R rounding_of([[maybe_unused]] const quantize_request& request) {
+  R mode{};
+  if constexpr (ms::stochastic_mode<R>) mode = {request.key.seed, request.key.stream};
+  return mode;
+}
+
 // Calls f with the rounding mode that the request names, if it is one of those that were built.
 template <class... Rs, class F>
 void with_rounding(roundings<Rs...>, const std::string& scheme, const quantize_request& request, F&& f) {
   bool found = false;
-  const auto attempt = [&]<class R>(R mode) {
+  const auto attempt = [&]<class R>(R) {
     if (found || kind_of<R> != request.rounding) return;
     found = true;
-    if constexpr (ms::stochastic_mode<R>) mode = {request.key.seed, request.key.stream};
-    f(mode);
+    f(rounding_of<R>(request));
   };
   (attempt(Rs{}), ...);
   if (!found) {
@@ -112,5 +118,32 @@ template <>
 inline constexpr const char* accumulation_name<ms::f32_blocks> = "f32_blocks";
 template <>
 inline constexpr const char* accumulation_name<ms::blackwell_k64> = "blackwell_k64";
+
+// The products A B^T on a device (its backend, and its executor for a place) under each accumulation that has a
+// definition. Functions of the library are found by their executor.
+template <class Device, ms::quantization_scheme A, ms::quantization_scheme B>
+struct products {
+  products() {
+    add<ms::exact_f32>();
+    add<ms::f32_blocks>();
+    add<ms::blackwell_k64>();
+  }
+
+ private:
+  template <class P>
+  static std::size_t workspace(const packed_memory& a, const packed_memory& b) {
+    return gemm_workspace<P>(Device::executor({}), view_of<const A>(a), view_of<const B>(b));
+  }
+  template <class P>
+  static void run(const place& at, const packed_memory& a, const packed_memory& b, float* c,
+                  std::span<std::byte> workspace) {
+    gemm_into<P>(Device::executor(at), view_of<const A>(a), view_of<const B>(b), ms::matrix(c, a.rows, b.rows), {},
+                 workspace);
+  }
+  template <class P>
+  static void add() {
+    add_gemm(Device::where, facts_of<A>().name, facts_of<B>().name, accumulation_name<P>, {&workspace<P>, &run<P>});
+  }
+};
 
 }  // namespace microscale_torch

@@ -46,6 +46,7 @@ bool run_named(const char* recipe, const job& j) {
   if (is("ue5m3_b32_te")) return run<r::ue5m3_b32_te, Accumulate>(j), true;
   if (is("nvfp4")) return run<r::nvfp4, Accumulate>(j), true;
   if (is("transposition_invariant")) return run<r::transposition_invariant, Accumulate>(j), true;
+  if (is("fusion")) return run<r::fusion, Accumulate>(j), true;
   if (is("ufp4")) return run<r::ufp4, Accumulate>(j), true;
   return false;
 }

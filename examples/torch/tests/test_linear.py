@@ -67,10 +67,10 @@ def run(layer, x, dy, device="cpu"):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("recipe", ["ue5m3", "ue5m3_b32_te", "nvfp4", "transposition_invariant", "ufp4"])
+@pytest.mark.parametrize("recipe", ["ue5m3", "ue5m3_b32_te", "nvfp4", "transposition_invariant", "ufp4", "fusion"])
 def test_the_library_s_layer_bit_for_bit(recipe, device):
     # first_step 49: the reference is taken there, as it is unset, held at 50, and taken again at 51.
-    x, w, dy = operands(48, 80, 64)
+    x, w, dy = operands(64, 80, 64)
     layer = layer_of(recipe, w, number=5, clock=ms.Clock(seed=9))
     layer.clock.set(49)
     expected = by_the_library(recipe, x, w, dy, first_step=49, seed=9, layer=5)
@@ -81,9 +81,9 @@ def test_the_library_s_layer_bit_for_bit(recipe, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere", "mxfp4", "mxfp8", "fp4_all_the_way"])
+@pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere", "mxfp4", "mxfp8", "fp4_all_the_way", "fusion"])
 def test_vendor_is_within_its_bound(recipe, device):
-    x, w, dy = operands(48, 80, 64)
+    x, w, dy = operands(64, 80, 64)
     dy *= 1000  # one level of scales reaches no gradients of 1e-3
     exact = run(layer_of(recipe, w, "exact_f32"), x, dy)
     vendor = run(layer_of(recipe, w, "vendor"), x, dy, device)
@@ -211,6 +211,35 @@ def test_the_clock_follows_the_optimizer():
     assert model.microscale_clock.step == 3
 
 
+def test_an_evaluation_leaves_the_references_to_training():
+    model, optimizer = fresh(period=2)
+    layer, tokens = model.blocks[0].up, torch.zeros(1, 4, dtype=torch.int64)
+    with torch.no_grad():
+        before = model(tokens)
+    assert layer.sampled.tolist() == [0, 0, 0] and layer.references.tolist() == [0, 0, 0]
+    assert torch.equal(before, model(tokens))  # which takes the same amax, and holds it
+    train(model, optimizer, 2)
+    held = layer.references.clone()
+    assert model.microscale_clock.step == 3  # which samples
+    with torch.no_grad():
+        model(tokens)
+    assert torch.equal(layer.references, held) and layer.sampled.tolist() == [1, 1, 1]
+
+
+def test_variants_differ_from_ue5m3_in_what_they_are_named_for():
+    def facts(name):
+        r = ms.ops.describe_recipe(name)
+        return [(side["scheme"], side["rounding"]) for gemm in ("fprop", "dgrad", "wgrad") for side in r[gemm]]
+
+    rows, square = "ue5m3_fp4", "ue5m3_fp4_2d"
+    nearest, drawn = "nearest_even", "stochastic_midpoint8"
+    x, w, dy = (rows, nearest), (square, nearest), (rows, drawn)
+    assert facts("ue5m3") == [x, w, dy, w, dy, x]
+    assert facts("ue5m3_nearest") == [x, w, x, w, x, x]
+    assert facts("ue5m3_stochastic") == [dy, (square, drawn), dy, (square, drawn), dy, dy]
+    assert facts("ue5m3_1d") == [x, x, dy, x, dy, x]
+
+
 def test_a_resumed_run_is_the_uninterrupted_one():
     model, optimizer = fresh(period=4)
     train(model, optimizer, 6)
@@ -281,3 +310,63 @@ def test_compiled_training_is_eager_training(recipe):
         losses += train(compiled, optimizer, 1, first=i)
     assert losses == expected
     assert torch._dynamo.utils.counters["graph_break"] == {}
+
+
+on_a_gpu = pytest.mark.skipif(len(DEVICES) < 2, reason="no GPU here")
+
+
+@on_a_gpu
+@pytest.mark.parametrize("recipe", ms.recipes())
+def test_operands_for_bf16_products_are_the_same_bits_on_a_gpu(recipe):
+    described = ms.ops.describe_recipe(recipe)
+    if described["fprop"] is None:
+        pytest.skip("quantizes nothing")
+    shapes = [(128, 192, 64), (96, 96, 160)]
+    if all(side["transform"] == 1 for gemm in ("fprop", "dgrad", "wgrad") for side in described[gemm]):
+        shapes.append((37, 70, 41))
+    for shape in shapes:
+        x, w = operands(*shape)[:2]
+        x = x[0]
+        x[1, :16], x[2] = 0.0, x[2] * 2.0**-60
+        saved = []
+        for device in DEVICES:
+            for dtype in (torch.float32, torch.bfloat16):
+                a, b = x.to(device, dtype), w.to(device)
+                references = torch.tensor([3.0, 0.5, 0.01], device=device)
+                kept = torch.ops.microscale.linear_forward(
+                    a, b, references, torch.tensor([7, 1]), recipe, 3, 5, [0, 0, 0], "vendor", torch.float32, True, True
+                )[1]
+                saved.append([t.cpu() for t in kept])
+        for cpu, gpu in zip(saved[:2], saved[2:]):
+            assert len(cpu) == 5 and all(same(a, b) for a, b in zip(cpu, gpu))
+
+
+@on_a_gpu
+def test_a_captured_evaluation_replays_and_a_captured_training_step_is_refused():
+    torch.manual_seed(0)
+    model = ms.convert(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64)), "ue5m3").cuda()
+    x = torch.randn(32, 64, device="cuda")
+    model(x).sum().backward()  # takes references
+    static, graph = torch.zeros_like(x), torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        expected = model(x)
+        with torch.cuda.graph(graph):
+            y = model(static)
+        static.copy_(x)
+        graph.replay()
+        assert torch.equal(y, expected)
+    for recipe, message in (("ue5m3", "samples references or not"), ("nvfp4_everywhere", "draws each replay would")):
+        layer = ms.Linear(64, 64, recipe=recipe, bias=False).cuda()
+        layer(x).sum().backward()
+        with pytest.raises(Exception, match=message), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            layer(static).sum().backward()
+        torch.cuda.synchronize()
+    layer = ms.Linear(64, 64, recipe="mxfp8", bias=False).cuda()  # draws nothing, holds nothing
+    layer(x).sum().backward()
+    expected, graph = layer.weight.grad.clone(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        layer.weight.grad = None
+        layer(static).sum().backward()
+    static.copy_(x)
+    graph.replay()
+    assert torch.equal(layer.weight.grad, expected)

@@ -66,3 +66,38 @@ def test_two_processes_train_alike(whole, tmp_path):
     assert "equal on all 2 ranks" in printed
     for a, b in zip(curve(whole), curve(tmp_path / "two"), strict=True):
         assert b["loss"] == pytest.approx(a["loss"], rel=0.03)
+
+
+def test_the_table_pairs_runs_by_seed(tmp_path):
+    sys.path.insert(0, str(HERE))
+    import plot
+
+    columns = ["run", "steps", "final_loss", "held_out"]
+    rows = [("bf16_s1_20", 1.0, 0.5), ("bf16_s2_20", 2.0, 0.5), ("mine_s2_20", 2.5, 0.6), ("mine_s1_20", 1.1, 0.5),
+            ("lone_s3_20", 9.0, 9.0), ("bf16_s3_40", 9.0, 9.0)]  # fmt: skip
+    for run, loss, held_out in rows:
+        values = (run, run.rsplit("_", 1)[1], loss, held_out)
+        plot.append_result(tmp_path / "results.csv", dict(zip(columns, values, strict=True)))
+    assert plot.table(tmp_path / "results.csv", 20).splitlines()[2:] == [
+        "| `bf16` | 2 | 1.5000 (1.0000 … 2.0000) |  |  | 0.5000 (0.5000 … 0.5000) |  |",
+        "| `mine` | 2 | 1.8000 (1.1000 … 2.5000) | +0.3000 (+0.1000 … +0.5000) | 20.0 % | 0.5500 (0.5000 … 0.6000) "
+        "| +0.0500 (+0.0000 … +0.1000) |",
+        "| `lone` | 1 | 9.0000 |  |  | 9.0000 |  |",
+    ]
+
+
+def test_curves_of_one_name_are_a_line_with_a_band(tmp_path):
+    sys.path.insert(0, str(HERE))
+    import plot
+
+    for run, losses in (("bf16_s1_20", (4, 3, 2)), ("bf16_s2_20", (5, 4, 3)), ("other", (4, 4, 4))):
+        (tmp_path / run).mkdir()
+        lines = ["step,tokens,loss"] + [f"{i},{i * 10},{loss}" for i, loss in enumerate(losses, 1)]
+        (tmp_path / run / "curves.csv").write_text("\n".join(lines) + "\n")
+    plot.losses(sorted(tmp_path.glob("*/curves.csv")), tmp_path / "all.svg")
+    svg = (tmp_path / "all.svg").read_text()
+    assert (
+        svg.count("<polyline") == 4 and svg.count("<polygon") == 1
+    )  # a band of losses; none of differences from itself
+    assert ">bf16, 2 seeds</text>" in svg and ">other</text>" in svg
+    assert plot.spread([{1: 2.0, 2: 4.0}, {1: 4.0, 3: 1.0}]) == [(1, 3.0, 2.0, 4.0)]

@@ -62,6 +62,8 @@ class Clock:
 
 def _sample(data, references, sampled, which, step, period, first_step, group):
     """Takes the amax of `data` as the held reference, if this step samples and no micro-batch of it has yet."""
+    if data.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("CUDA graph: expected an evaluation, got a training step, which samples references or not")
     due = step >= first_step and (step - first_step) % period == 0
     if sampled[which] > 0 and not (due and sampled[which] != step):
         return
@@ -90,14 +92,37 @@ def _(data, references, sampled, which, clock, period, first_step, group):
     return None
 
 
+torch.library.define(
+    "microscale::references_for_evaluation", "(Tensor x, Tensor weight, Tensor references, Tensor sampled) -> Tensor"
+)
+
+
+@torch.library.impl("microscale::references_for_evaluation", "CompositeExplicitAutograd")
+def _references_for_evaluation(x, weight, references, sampled):
+    """The held references; an amax of this call's own where none was taken yet. What training holds stays as it is."""
+    out = references.clone()
+    for which, data in enumerate((x, weight)):
+        if sampled[which] == 0:
+            out[which : which + 1].copy_(amax(data))
+    return out
+
+
+@torch.library.register_fake("microscale::references_for_evaluation")
+def _(x, weight, references, sampled):
+    return torch.empty_like(references)
+
+
 class _Product(torch.autograd.Function):
     """Y = X W^T with the backward products of the recipe. `layer` is the module; its parameters come in as tensors."""
 
     @staticmethod
-    def forward(ctx, x, weight, references, sampled, clock, layer, dtype):
-        layer._hold(x, 0, references, sampled, clock)
-        layer._hold(weight, 1, references, sampled, clock)
-        needs_dx, needs_dw = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
+    def forward(ctx, x, weight, references, sampled, clock, layer, dtype, records):
+        if not records and layer.scaling == "periodic":
+            references = torch.ops.microscale.references_for_evaluation(x, weight, references, sampled)
+        else:
+            layer._hold(x, 0, references, sampled, clock)
+            layer._hold(weight, 1, references, sampled, clock)
+        needs_dx, needs_dw = (records and needed for needed in ctx.needs_input_grad[:2])
         y, saved = torch.ops.microscale.linear_forward(
             x, weight, references, clock, layer._recipe, layer.clock.seed, layer.number, layer.targets,
             layer.accumulation, dtype, needs_dx, needs_dw,
@@ -118,7 +143,7 @@ class _Product(torch.autograd.Function):
             dy, saved, references, layer._recipe, layer.clock.seed, layer.number, layer.targets,
             layer.accumulation, layer.in_features, *ctx.dtypes, needs_dx, needs_dw,
         )  # fmt: skip
-        return dx if needs_dx else None, dw if needs_dw else None, None, None, None, None, None
+        return dx if needs_dx else None, dw if needs_dw else None, None, None, None, None, None, None
 
 
 class Linear(nn.Linear):
@@ -208,8 +233,11 @@ class Linear(nn.Linear):
             bias = None if self.bias is None else self.bias.bfloat16()
             return F.linear(x.bfloat16(), self.weight.bfloat16(), bias).to(dtype)
         rows = x.reshape(-1, self.in_features)
+        records = torch.is_grad_enabled()  # not to be seen within an autograd.Function
         with torch.autocast(x.device.type, enabled=False):
-            y = _Product.apply(rows, self.weight, self.references, self.sampled, self.clock.tensor, self, dtype)
+            y = _Product.apply(
+                rows, self.weight, self.references, self.sampled, self.clock.tensor, self, dtype, records
+            )
             if self.bias is not None:
                 y = y + self.bias.to(dtype)
         return y.view(*x.shape[:-1], self.out_features)
