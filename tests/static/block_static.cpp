@@ -2,6 +2,7 @@
 // and what composes to a scheme.
 #include <cstdint>
 #include <microscale/block/quantize_block.hpp>
+#include <microscale/block/rule_adaptors.hpp>
 #include <microscale/block/schemes.hpp>
 #include <type_traits>
 
@@ -41,6 +42,22 @@ static_assert(ms::ue5m3_ieee::decode(quantized<ms::ue5m3_fp4>(g, a).scale) == 40
 constexpr auto golden =
     quantized<ms::ue5m3_fp4>(4.857566965417253e-19f, 8.410989948970382e-08f, 2.7757528175464845e-18f);
 static_assert(ms::ue5m3_ieee::decode(golden.scale) == 61440.0f && golden.codes[0] == 7 && golden.codes[1] == 0);
+
+// A reference so small that the encode multiplier is infinite: zeros stay zeros under the rule's own scale for them,
+// and nothing else clips.
+template <class Rule, class Policy>
+using tiny = ms::scheme<ms::e2m1, ms::ue4m3, ms::block<1, 16>, Rule, Policy>;
+template <class Rule, class Policy>
+constexpr bool survives_an_infinite_factor(int scale_of_zero) {
+  using S = tiny<Rule, Policy>;
+  return ms::fp32::is_infinite(S::factors(1e-37f).encode) &&
+         is_block(quantized<S>(1e-37f, 0.0f, -0.0f), scale_of_zero, 0, 8) &&
+         is_block(quantized<S>(1e-37f, 1e-37f, -5e-38f), 0x7E, 7, 0xD);
+}
+static_assert(survives_an_infinite_factor<ms::amax_over_max, ms::decode_ratio<>>(0x00));
+static_assert(survives_an_infinite_factor<ms::amax_over_max, ms::exact_ratio<>>(0x00));
+static_assert(survives_an_infinite_factor<ms::amax_over_max_or_one, ms::decode_ratio<>>(0x38));
+static_assert(survives_an_infinite_factor<ms::amax_over_max_rounded<ms::toward_positive>, ms::decode_ratio<>>(0x00));
 
 // Public reports: decide by the quotient, by the stored scale, and by |x|.
 static_assert(is_block(quantized<ms::nvfp4_single>(1, 11.25f, 2.34375f, 4.6875f, 9.375f), 0x3F, 7, 2, 4, 6));

@@ -29,18 +29,16 @@ enum class halving : std::uint8_t { never, below_87 };
 // s = 2^ceil(log2 a), halved as `When` says, clamped to 2^-127 ... 2^127, code 0 for a block of zeros;
 // element = RNE(max x / s), rounded once from the exact quotient; decoded as (element s) D, D = fl(1 / max).
 template <halving When>
-struct folded_rule : power_of_two_rule {
+struct folded_rule : power_of_two_rule<folded_rule<When>> {
+  using binade = typename power_of_two_rule<folded_rule<When>>::binade;
+
   template <class S>
-  MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors&) noexcept {
-    using storage = typename S::scale::storage;
-    if (!fp32::is_finite(amax)) return static_cast<storage>(S::scale::nan_code);
-    if (fp32::is_zero(amax)) return storage{0};
+  MICROSCALE_HD static constexpr int exponent(binade a) noexcept {
     // a / s lies in (1/2, 1], so it is 1.fraction / 2 unless the fraction is 0.
-    const binade a = binade_of(amax);
     int e = a.exponent + (a.fraction != 0 ? 1 : 0);
     constexpr std::uint32_t threshold = fp32::bits(0.87f) & 0x007FFFFFu;
     if (When == halving::below_87 && a.fraction != 0 && a.fraction < threshold) --e;
-    return clamped<S>(e);
+    return e;
   }
   template <class S>
   MICROSCALE_HD static constexpr unpacked scaled(float x, int exponent) noexcept {

@@ -26,9 +26,7 @@ struct ms_eden_ratio {
   template <class Element>
   MICROSCALE_HD static constexpr tensor_factors from_reference(float amax, int target) noexcept {
     const float top = target == default_target ? 255.99f : static_cast<float>(target);
-    float decode = fp32::div(fp32::div(amax, top), ms_eden_largest<Element>());
-    if (fp32::is_zero(decode)) decode = 1.0f;
-    return {amax, fp32::div(1.0f, decode), decode, target};
+    return factors_of_decode(amax, fp32::div(fp32::div(amax, top), ms_eden_largest<Element>()), target);
   }
 };
 

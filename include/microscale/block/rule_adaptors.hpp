@@ -11,7 +11,7 @@ template <rounding_mode R>
 struct amax_over_max_rounded : amax_over_max {
   template <class S>
   MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors& t) noexcept {
-    return S::scale::encode(fp32::div(fp32::mul(amax, t.encode), S::element::largest()), R{});
+    return S::scale::encode(amax_over_max::ideal<S>(amax, t), R{});
   }
 };
 

@@ -24,9 +24,14 @@ namespace microscale {
 struct amax_over_max {
   static constexpr bool nan_reaches_amax = true;
 
+  // What the scale is rounded from. That zero stays zero under an infinite G is said here, since 0 G would be NaN.
+  template <class S>
+  MICROSCALE_HD static constexpr float ideal(float amax, const tensor_factors& t) noexcept {
+    return fp32::is_zero(amax) ? 0.0f : fp32::div(fp32::mul(amax, t.encode), S::element::largest());
+  }
   template <class S>
   MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors& t) noexcept {
-    return S::scale::encode(fp32::div(fp32::mul(amax, t.encode), S::element::largest()));
+    return S::scale::encode(ideal<S>(amax, t));
   }
   template <class S>
   MICROSCALE_HD static constexpr float divisor(typename S::scale::storage code, const tensor_factors& t) noexcept {
@@ -46,10 +51,10 @@ struct amax_over_max {
 struct amax_over_max_or_one : amax_over_max {
   template <class S>
   MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors& t) noexcept {
-    const float ideal = fp32::div(fp32::mul(amax, t.encode), S::element::largest());
+    const float s = ideal<S>(amax, t);
     // A binary32 scale is the quotient itself, an infinite one included.
-    const bool keeps_infinity = S::scale::bits == 32 && fp32::is_infinite(ideal);
-    const auto code = S::scale::encode(ideal, nearest_even{}, keeps_infinity ? overflow::ieee : overflow::saturate);
+    const bool keeps_infinity = S::scale::bits == 32 && fp32::is_infinite(s);
+    const auto code = S::scale::encode(s, nearest_even{}, keeps_infinity ? overflow::ieee : overflow::saturate);
     return code == 0 ? S::scale::encode(1.0f) : code;
   }
 };
@@ -253,7 +258,9 @@ struct exact_rule {
 //   ceil   2^ceil(log2(a / max)): nothing clips (arXiv 2506.08027; "truncation-free" in arXiv 2607.24953)
 enum class mx_scale : std::uint8_t { floor, even, ceil };
 
-// What rules whose scales are powers of two have in common.
+// What rules whose scales are powers of two have in common. Rule::exponent<S>(a) is the exponent of the scale for the
+// amax a of a block.
+template <class Rule>
 struct power_of_two_rule {
   static constexpr bool nan_reaches_amax = true;
 
@@ -271,10 +278,14 @@ struct power_of_two_rule {
     }
     return b;
   }
-  // The code of 2^exponent, clamped to the scales that there are.
+  // The code of the power of two, clamped to the scales that there are; 0 for a block of zeros.
   template <class S>
-  MICROSCALE_HD static constexpr typename S::scale::storage clamped(int exponent) noexcept {
-    return static_cast<typename S::scale::storage>(
+  MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors&) noexcept {
+    using storage = typename S::scale::storage;
+    if (!fp32::is_finite(amax)) return static_cast<storage>(S::scale::nan_code);
+    if (fp32::is_zero(amax)) return storage{0};
+    const int exponent = Rule::template exponent<S>(binade_of(amax));
+    return static_cast<storage>(
         smaller(larger(exponent + S::scale::bias, 0), static_cast<int>(S::scale::largest_code)));
   }
   // The exponent of the scale.
@@ -287,13 +298,11 @@ struct power_of_two_rule {
 // Powers of two, clamped to 2^-127 ... 2^127; a block of zeros has code 0. element = RNE(x / s), which is exact up to
 // that rounding because it only moves the exponent.
 template <mx_scale How>
-struct mx_rule : power_of_two_rule {
+struct mx_rule : power_of_two_rule<mx_rule<How>> {
+  using binade = typename power_of_two_rule<mx_rule<How>>::binade;
+
   template <class S>
-  MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors&) noexcept {
-    using storage = typename S::scale::storage;
-    if (!fp32::is_finite(amax)) return static_cast<storage>(S::scale::nan_code);
-    if (fp32::is_zero(amax)) return storage{0};
-    const binade a = binade_of(amax);
+  MICROSCALE_HD static constexpr int exponent(binade a) noexcept {
     constexpr std::uint32_t top = fp32::bits(S::element::largest());
     constexpr int top_exponent = static_cast<int>(top >> 23) - 127;
     int e = a.exponent - top_exponent;
@@ -303,7 +312,7 @@ struct mx_rule : power_of_two_rule {
     } else if constexpr (How == mx_scale::ceil) {
       if (a.fraction > (top & 0x007FFFFFu)) ++e;
     }
-    return clamped<S>(e);
+    return e;
   }
   template <class S>
   MICROSCALE_HD static constexpr unpacked scaled(float x, int exponent) noexcept {

@@ -35,6 +35,19 @@ MICROSCALE_HD constexpr float divided_by_constant(float a, float constant) noexc
   return How == constant_division::division ? fp32::div(a, constant) : fp32::mul(a, fp32::div(1.0f, constant));
 }
 
+// fl(max T): what a tensor scale brings the reference to.
+template <class Element>
+MICROSCALE_HD constexpr float encoded_reference(int target) noexcept {
+  return fp32::mul(Element::largest(), static_cast<float>(target));
+}
+
+// The factors of a policy whose own number is D, 1 where that is 0. The encode multiplier beside it is infinite where D
+// lies below 2^-128.
+MICROSCALE_HD constexpr tensor_factors factors_of_decode(float reference, float decode, int target) noexcept {
+  if (fp32::is_zero(decode)) decode = 1.0f;
+  return {reference, fp32::div(1.0f, decode), decode, target};
+}
+
 struct no_tensor_scale {
   static constexpr tensor_datum stored = tensor_datum::none;
   static constexpr int default_target = 1;
@@ -56,8 +69,8 @@ struct encode_ratio {
 
   template <class Element>
   MICROSCALE_HD static constexpr tensor_factors from_reference(float g, int target) noexcept {
-    const float top = fp32::mul(Element::largest(), static_cast<float>(target));
-    const float encode = fp32::is_zero(g) ? 1.0f : fp32::min_number(fp32::div(top, g), fp32::largest);
+    const float ratio = fp32::div(encoded_reference<Element>(target), g);
+    const float encode = fp32::is_zero(g) ? 1.0f : fp32::min_number(ratio, fp32::largest);
     return {g, encode, fp32::div(1.0f, encode), target};
   }
 };
@@ -72,8 +85,7 @@ struct stored_amax {
 
   template <class Element>
   MICROSCALE_HD static constexpr tensor_factors from_reference(float amax, int target) noexcept {
-    const float top = fp32::mul(Element::largest(), static_cast<float>(target));
-    float encode = fp32::min_number(fp32::div(top, amax), fp32::largest);
+    float encode = fp32::min_number(fp32::div(encoded_reference<Element>(target), amax), fp32::largest);
     if (fp32::is_zero(amax) || fp32::is_zero(encode)) encode = 1.0f;
     return {amax, encode, fp32::div(1.0f, encode), target};
   }
@@ -89,10 +101,7 @@ struct decode_ratio {
 
   template <class Element>
   MICROSCALE_HD static constexpr tensor_factors from_reference(float amax, int target) noexcept {
-    const float top = fp32::mul(Element::largest(), static_cast<float>(target));
-    float decode = divided_by_constant<How>(amax, top);
-    if (fp32::is_zero(decode)) decode = 1.0f;
-    return {amax, fp32::div(1.0f, decode), decode, target};
+    return factors_of_decode(amax, divided_by_constant<How>(amax, encoded_reference<Element>(target)), target);
   }
 };
 
@@ -106,8 +115,8 @@ struct encode_product {
 
   template <class Element>
   MICROSCALE_HD static constexpr tensor_factors from_reference(float amax, int target) noexcept {
-    const float top = fp32::mul(Element::largest(), static_cast<float>(target));
-    float encode = fp32::mul(fp32::div(1.0f, fp32::max_number(amax, fp32::smallest_normal)), top);
+    const float reciprocal = fp32::div(1.0f, fp32::max_number(amax, fp32::smallest_normal));
+    float encode = fp32::mul(reciprocal, encoded_reference<Element>(target));
     if (!fp32::is_finite(encode)) encode = 1.0f;
     return {amax, encode, fp32::div(1.0f, encode), target};
   }
@@ -115,19 +124,7 @@ struct encode_product {
 
 // D = fl(g / (max T)), 1 where that is 0: the only rounding of the tensor scale of the *_exact schemes. D is stored.
 template <int Target = 448>
-struct exact_ratio {
-  static constexpr tensor_datum stored = tensor_datum::decode;
-  static constexpr int default_target = Target;
-  static constexpr bool accepts_infinity = false;
-
-  template <class Element>
-  MICROSCALE_HD static constexpr tensor_factors from_reference(float g, int target) noexcept {
-    const float top = fp32::mul(Element::largest(), static_cast<float>(target));
-    float decode = fp32::div(g, top);
-    if (fp32::is_zero(decode)) decode = 1.0f;
-    return {g, fp32::div(1.0f, decode), decode, target};
-  }
-};
+struct exact_ratio : decode_ratio<constant_division::division, Target> {};
 
 template <class T>
 concept tensor_scale_policy = requires {
