@@ -146,6 +146,15 @@ TEST_CASE("Quantizing on the host: other rules") {
   check_quantize<ms::nvfp4_compressed_tensors_reciprocal, float>(ms::nearest_even{});
   check_quantize<ms::ue5m3_single, float>(ms::nearest_even{});
 }
+// What a format or a rule allows and lanes do not reach: an MX scale up to 2^127, and steps that are hardly normal
+// floats.
+struct far_down : ms::minifloat<ms::float_layout{.exponent_bits = 3, .mantissa_bits = 2, .bias = 120}> {};
+TEST_CASE("Quantizing on the host: formats that no kernel is for") {
+  check_quantize<ms::scheme<ms::e1m2, ms::e8m0, ms::block<1, 32>, ms::mx_rule<ms::mx_scale::floor>>, float>(
+      ms::nearest_even{});
+  check_quantize<ms::scheme<far_down, ms::ue4m3, ms::block<1, 16>, ms::amax_over_max, ms::encode_ratio<>>, float>(
+      ms::stochastic_midpoint8{3, 4});
+}
 TEST_CASE("Quantizing on the host: elements of six and eight bits") {
   check_quantize<ms::mxfp6_e2m3, float>(ms::nearest_even{});
   check_quantize<ms::mxfp6_e3m2, float>(ms::nearest_even{});

@@ -46,13 +46,16 @@ template <int W>
 // ---------------------------------------------------------------------------------------------------------------
 // Rounding to a format.
 
+// Formats of which every step on the way is a normal binary32 number, from 2^-17 of the smallest step (what draws
+// decide) to 2^23 of the largest.
 template <class F>
 concept small_float = requires {
   F::exponent_bits;
   F::mantissa_bits;
   F::smallest_exponent;
 }
-&&(F::bits <= 8) && F::mantissa_bits >= 1 && (F::largest_code >> F::mantissa_bits) - F::bias + 23 <= 127;
+&&(F::bits <= 8) && F::mantissa_bits >= 1 && F::smallest_exponent >= -100 &&
+    (F::largest_code >> F::mantissa_bits) - F::bias + 23 <= 127;
 
 // FP32 bits of the power of two at or below y, not below F's smallest normal number.
 template <class F, int W>
@@ -382,7 +385,7 @@ inline constexpr bool is_mx_rule<mx_rule<How>> = true;
 template <class S>
 concept has_lanes_rule = small_float<typename S::element> && requires {
   lanes_rule<typename S::rule>::step;
-} &&(is_mx_rule<typename S::rule> ? std::is_same_v<typename S::scale, e8m0>
+} &&(is_mx_rule<typename S::rule> ? std::is_same_v<typename S::scale, e8m0>&& S::element::largest() >= 4.0f
                                   : small_float<typename S::scale> && !S::scale::has_sign) &&
     (lanes_rule<typename S::rule>::step != element_step::signless_quotient || !S::element::has_nan);
 
