@@ -2,6 +2,7 @@
 // and what must be refused, each with its reason.
 #include <microscale/interop/tensor_file.hpp>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -254,6 +255,66 @@ TEST_CASE("npy: numpy's own files, the writer's, and what is refused") {
   refuses(read, npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", 0), "do not hold");
   refuses(read, npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", 4), "something follows");
   refuses(read, npy("{'descr': '<f4", 4), "does not end");
+}
+
+TEST_CASE("gguf: the size of every block that a file may hold") {
+  // Elements of a block, and its bytes by its parts: scales and minima, high bits, codes, sums.
+  struct block {
+    std::uint32_t number;
+    std::uint64_t elements, bytes;
+  };
+  const block blocks[] = {
+      {0, 1, 4},
+      {1, 1, 2},
+      {2, 32, 2 + 16},
+      {3, 32, 2 + 2 + 16},
+      {6, 32, 2 + 4 + 16},
+      {7, 32, 2 + 2 + 4 + 16},
+      {8, 32, 2 + 32},
+      {9, 32, 4 + 4 + 32},
+      {10, 256, 2 + 2 + 256 / 16 + 256 / 4},
+      {11, 256, 2 + 12 + 256 / 8 + 256 / 4},
+      {12, 256, 2 + 2 + 12 + 256 / 2},
+      {13, 256, 2 + 2 + 12 + 256 / 8 + 256 / 2},
+      {14, 256, 2 + 256 / 16 + 256 / 4 + 256 / 2},
+      {15, 256, 4 + 256 + 256 / 16 * 2},
+      {16, 256, 2 + 256 / 4},
+      {17, 256, 2 + 256 / 4 + 256 / 32},
+      {18, 256, 2 + 256 / 4 + 256 / 8},
+      {19, 256, 2 + 256 / 8 + 256 / 16},
+      {20, 32, 2 + 16},
+      {21, 256, 2 + 256 / 4 + 256 / 32 + 256 / 8 + 4},
+      {22, 256, 2 + 256 / 4 + 256 / 16},
+      {23, 256, 2 + 2 + 256 / 64 + 256 / 2},
+      {24, 1, 1},
+      {25, 1, 2},
+      {26, 1, 4},
+      {27, 1, 8},
+      {28, 1, 8},
+      {29, 256, 256 / 8 + 256 / 16 + 256 / 32},
+      {30, 1, 2},
+      {34, 256, 2 + 4 * 13},
+      {35, 256, 2 + 256 / 4},
+      {39, 32, 1 + 16},
+      {40, 64, 4 + 32},
+      {41, 128, 2 + 16},
+  };
+  std::size_t known = 0;
+  for (std::uint32_t number = 0; number < 64; ++number) {
+    const auto* b = std::ranges::find(blocks, number, &block::number);
+    const auto read = [&](std::uint64_t elements, std::size_t bytes) {
+      return read_gguf(gguf(1, 0).tensor("t", {elements}, number, 0).file(bytes)).tensors[0].bytes.size();
+    };
+    INFO(number);
+    if (b == std::end(blocks)) {
+      CHECK_THROWS_MATCHES(read(256, 4096), ms::error, MessageMatches(ContainsSubstring("unknown type")));
+      continue;
+    }
+    ++known;
+    CHECK(read(3 * b->elements, 4096) == 3 * b->bytes);
+    if (b->elements > 1) CHECK_THROWS_AS(read(3 * b->elements - b->elements / 2, 4096), ms::error);
+  }
+  CHECK(known == std::size(blocks));
 }
 
 TEST_CASE("gguf: a file of the gguf package, the writer's, and what is refused") {
