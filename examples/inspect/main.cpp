@@ -31,7 +31,7 @@ measured_item measure_item(const item& it, const options& o, report& r, progress
       f.metrics = measure(on, it, s, m.amax, o.plot ? &r.total[i].scales : nullptr);
       r.total[i].bytes += f.bytes;
       r.total[i].metrics += f.metrics;
-      m.schemes.push_back(std::move(f));
+      m.schemes.push_back(f);
     }
   }
   for (const auto* part : it.parts) ms::interop::release_pages(part->bytes);

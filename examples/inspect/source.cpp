@@ -32,7 +32,7 @@ ms::quantized_view<const S> part_of(ms::quantized_view<const S> q, index_t row, 
 }
 
 template <class S>
-void use(item& it, std::shared_ptr<const checkpoint_matrix> m) {
+void use(item& it, const std::shared_ptr<const checkpoint_matrix>& m) {
   it.load = [m](index_t row, index_t rows, index_t col, index_t cols, float* out) {
     ms::dequantize_into(ms::host{.threads = 1}, part_of(m->view<S>(), row, rows, col, cols),
                         ms::matrix(out, rows, cols));
