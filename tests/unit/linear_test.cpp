@@ -192,6 +192,14 @@ TEST_CASE("an infinite operand is an error under periodic scaling and leaves eve
       CHECK(expected.activation.sampled_step == 51);
     }
     CHECK(resumed.state() == expected);
+    // Nothing is left for a backward pass where the forward pass ended early.
+    std::vector<float> dx(d.x.size(), 9.0f), dw(d.w.size(), 9.0f);
+    const std::string said = tensors::message_of([&] {
+      resumed.backward(ms::sequential{}, {.step = 52}, good.dy_view(), ms::matrix(dx, 16, 32), ms::matrix(dw, 16, 32));
+    });
+    CHECK(tensors::says(said, "a forward() before it") == (operand != &data::dy));
+    CHECK((dx == std::vector<float>(d.x.size(), 9.0f)) == (operand != &data::dy));
+    CHECK_NOTHROW(layers::run(resumed, good, {.step = 53}));
   }
 }
 

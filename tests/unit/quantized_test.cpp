@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <microscale/block/schemes.hpp>
 #include <microscale/tensor/gemm.hpp>
+#include <microscale/tensor/metrics.hpp>
 #include <utility>
 
 #include "support/tensors.hpp"
@@ -12,6 +13,34 @@ namespace ms = microscale;
 using namespace tensors;
 
 namespace {
+
+// A format that is no layout: the sixteen values of NormalFloat, in steps of 2^-8. What the concept asks for is all
+// that the library wants of it.
+struct table16 {
+  using storage = std::uint8_t;
+  static constexpr int bits = 4, step_exponent = -8;
+  static constexpr bool has_sign = true, has_zero = true, has_nan = false;
+  static constexpr storage largest_code = 15;
+
+  static constexpr int steps(storage code) noexcept {
+    constexpr int values[16] = {-256, -178, -134, -101, -73, -47, -23, 0, 20, 41, 63, 87, 113, 144, 185, 256};
+    return values[code & 15];
+  }
+  static constexpr bool is_nan(storage) noexcept { return false; }
+  static constexpr bool is_finite(storage) noexcept { return true; }
+  static constexpr float largest() noexcept { return 1.0f; }
+  static constexpr float decode(storage code) noexcept { return static_cast<float>(steps(code)) / 256; }
+  static constexpr ms::unpacked unpack_code(storage code) noexcept {
+    return ms::scaled_by_power(ms::unpack(steps(code)), step_exponent);
+  }
+  template <ms::rounding_mode R = ms::nearest_even>
+  static constexpr storage encode(float x, R = {}, ms::overflow = {}, std::uint32_t = 0) noexcept {
+    storage code = 0;
+    while (code < 15 && x > static_cast<float>(steps(code) + steps(code + 1)) / 512) ++code;
+    return code;
+  }
+};
+static_assert(ms::element_format<table16>);
 
 template <class S>
 plain by_hand(const std::vector<float>& x, index_t rows, index_t cols) {
@@ -36,6 +65,28 @@ TEST_CASE("quantize owns what quantize_into writes") {
   const auto tiles = ms::quantize<ms::nvfp4>(ms::matrix(x, 21, 50), {}, ms::scale_layout::tile_128x4);
   CHECK(tiles.scales().size() == 512);
   CHECK(read(tiles.view()) == read(q.view()));
+}
+
+TEST_CASE("a format that is a table of values works wherever a layout does") {
+  using S = ms::scheme<table16, ms::ue4m3, ms::block<1, 16>, ms::amax_over_max, ms::encode_ratio<>>;
+  const std::vector<float> x = difficult(21, 50, 3);
+  const auto q = ms::quantize<S>(ms::matrix(x, 21, 50));
+  CHECK(read(q.view()) == by_hand<S>(x, 21, 50));
+  const std::vector<float> values = ms::dequantize(q);
+  CHECK(values == ms::fake_quantize<S>(ms::matrix(x, 21, 50)));
+  CHECK(ms::measure(ms::matrix(x, 21, 50), q.view()).elements > 0);
+  // Sums of products of table values and scales, exact in binary64 within a block.
+  const auto one = ms::quantize<S>(ms::matrix(x, 1, 16));
+  const auto v = one.view();
+  double sum = 0;
+  for (index_t k = 0; k < 16; ++k)
+    sum += static_cast<double>(table16::steps(v.code(0, k)) * table16::steps(v.code(0, k)));
+  const double scale = static_cast<double>(ms::ue4m3::decode(v.scale(0, 0)));
+  const float exact = static_cast<float>(sum / 65536 * scale * scale);
+  const ms::gemm_options plain{.alpha = 1.0f};
+  CHECK(ms::gemm<ms::exact_f32>(one, one, plain)[0] == exact);
+  CHECK(ms::gemm<ms::f32_blocks>(one, one, plain)[0] == exact);
+  CHECK(ms::gemm<ms::blackwell_k64>(one, one, plain)[0] == exact);
 }
 
 TEST_CASE("a shape whose size would overflow is refused, and not allocated as what is left of it") {

@@ -449,9 +449,15 @@ struct fixed_point {
 // ---------------------------------------------------------------------------------------------------------------
 // Concepts.
 
+// What every part of the library asks of a format. Values are multiples of 2^step_exponent; `largest_code` is the code
+// of the largest one, which is largest(). A code that is neither finite nor NaN is infinite.
 template <class F>
 concept number_format = requires(typename F::storage code, float x, nearest_even rounding) {
   { F::bits + 0 } -> std::same_as<int>;
+  { F::step_exponent + 0 } -> std::same_as<int>;
+  { F::has_sign&& F::has_zero&& F::has_nan } -> std::same_as<bool>;
+  { F::largest_code } -> std::convertible_to<typename F::storage>;
+  { F::is_finite(code) } -> std::same_as<bool>;
   { F::decode(code) } -> std::same_as<float>;
   { F::encode(x, rounding, overflow::saturate, 0u) } -> std::same_as<typename F::storage>;
   { F::unpack_code(code) } -> std::same_as<unpacked>;

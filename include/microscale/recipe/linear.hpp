@@ -186,7 +186,7 @@ constexpr bool reads_reference() noexcept {
 // once and turned: its draws are those of the first use. `reduce` of forward and backward is what update_reference
 // makes of it.
 //
-// A call that throws leaves state() as it was; what forward() keeps for backward() is lost then.
+// A call that throws leaves state() as it was; what forward() keeps for backward() is lost then, and backward() throws.
 template <training_recipe Recipe, class Accumulate = vendor, class Memory = host_memory>
 class linear {
  public:
@@ -282,13 +282,17 @@ class linear {
     using dgrad = typename Recipe::dgrad;
     using wgrad = typename Recipe::wgrad;
     tokens_ = x.rows;
+    is_forward_done_ = false;
     bf16_dgrad_ = !is_quantized() || bf16_backward_ || !dgrad::is_quantized;
     bf16_wgrad_ = !is_quantized() || bf16_backward_ || !wgrad::is_quantized;
     const bool bf16_fprop = !is_quantized() || !fprop::is_quantized;
     if (bf16_fprop || bf16_wgrad_) saved_x_.assign(executor, x, axis::row);
     if (bf16_fprop || bf16_dgrad_) saved_w_.assign(executor, w, axis::row);
     if (bf16_fprop) memory_.multiply_bf16(executor, saved_x_, saved_w_, y);
-    if (!is_quantized()) return;
+    if (!is_quantized()) {
+      is_forward_done_ = true;
+      return;
+    }
 
     linear_state next = state_;
     signs_at_ = at;
@@ -316,6 +320,7 @@ class linear {
       }
     }
     state_ = std::move(next);
+    is_forward_done_ = true;
   }
 
   // Writes dX (tokens x in) and dW (out x in); both are overwritten.
@@ -325,6 +330,7 @@ class linear {
     if constexpr (has_alternative<Recipe>) {
       if (other_) return other_->backward(executor, at, dy, dx, dw, reduce);
     }
+    if (!is_forward_done_) detail::fail("backward()", "a forward() before it", "none, or one that threw");
     check("dY", dy, tokens_, out_);
     check("dX", dx, tokens_, in_);
     check("dW", dw, out_, in_);
@@ -480,6 +486,7 @@ class linear {
   std::optional<linear_metrics> metrics_;
 
   index_t tokens_ = 0;
+  bool is_forward_done_ = false;
   bool bf16_backward_ = false;  // wanted, from the next forward() on
   bool bf16_dgrad_ = false;     // what forward() saved operands for
   bool bf16_wgrad_ = false;
