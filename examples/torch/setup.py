@@ -1,6 +1,8 @@
-"""Builds the extension against the library's headers: with CUDA where nvcc and a CUDA build of torch are, else without.
+"""Builds the extension against the library's headers: with CUDA where nvcc, a CUDA build of torch and a GPU are, else
+without.
 
-MICROSCALE_TORCH_CUDA=0 leaves CUDA out, =1 insists on it; TORCH_CUDA_ARCH_LIST and MAX_JOBS are torch's own.
+MICROSCALE_TORCH_CUDA=0 leaves CUDA out, =1 insists on it; TORCH_CUDA_ARCH_LIST, which stands in for the GPU, and MAX_JOBS
+are torch's own.
 """
 
 import os
@@ -19,7 +21,10 @@ wanted = os.environ.get("MICROSCALE_TORCH_CUDA", "")
 can_cuda = torch.version.cuda is not None and cpp_extension.CUDA_HOME is not None
 if wanted == "1" and not can_cuda:
     raise SystemExit("MICROSCALE_TORCH_CUDA=1, but there is no nvcc or no CUDA in this torch")
-with_cuda = can_cuda and wanted != "0"
+knows_gpus = torch.cuda.is_available() or "TORCH_CUDA_ARCH_LIST" in os.environ
+if wanted == "1" and not knows_gpus:
+    raise SystemExit("MICROSCALE_TORCH_CUDA=1 without a GPU here: TORCH_CUDA_ARCH_LIST says for which, 9.0 for Hopper")
+with_cuda = can_cuda and knows_gpus and wanted != "0"
 
 sources = sorted(str(p.relative_to(here)) for p in (here / "csrc").glob("*.cpp"))
 if with_cuda:

@@ -315,30 +315,41 @@ def test_compiled_training_is_eager_training(recipe):
 on_a_gpu = pytest.mark.skipif(len(DEVICES) < 2, reason="no GPU here")
 
 
+QUANTIZING = [r for r in ms.recipes() if ms.ops.describe_recipe(r)["fprop"] is not None]
+
+
+def vendor_products(recipe, x, dy, device):
+    """What shows every operand of the three products alone: the other one is the identity."""
+    references, clock = torch.tensor([3.0, 0.5, 0.01], device=device), torch.tensor([7, 1])
+    how = (recipe, 3, 5, [0, 0, 0], "vendor")
+    x, dy = x.to(device), dy.to(device)
+    one = torch.ones(1, device=device)
+    features = torch.eye(x.size(1), device=device)
+    y, saved = torch.ops.microscale.linear_forward(x, features, references, clock, *how, torch.float32, True, True)
+    tokens, outputs = torch.eye(x.size(0), device=device), torch.eye(dy.size(1), device=device)
+    kept = [tokens.bfloat16(), one, outputs.bfloat16(), one, clock]
+    dx, dw = torch.ops.microscale.linear_backward(
+        dy, kept, references, *how, dy.size(1), torch.float32, torch.float32, True, True
+    )
+    whole = ms.ops.describe_recipe(recipe)["fprop"][0]["transform"] > 1  # then Y has sums, in any order
+    return [t.cpu() for t in ([] if whole else [y]) + [*saved[:4], dx, dw]]
+
+
 @on_a_gpu
-@pytest.mark.parametrize("recipe", ms.recipes())
+@pytest.mark.parametrize("recipe", QUANTIZING)
 def test_operands_for_bf16_products_are_the_same_bits_on_a_gpu(recipe):
     described = ms.ops.describe_recipe(recipe)
-    if described["fprop"] is None:
-        pytest.skip("quantizes nothing")
-    shapes = [(128, 192, 64), (96, 96, 160)]
+    shapes = [(128, 192, 64), (96, 96, 160), (512, 384, 1536)]
     if all(side["transform"] == 1 for gemm in ("fprop", "dgrad", "wgrad") for side in described[gemm]):
         shapes.append((37, 70, 41))
     for shape in shapes:
-        x, w = operands(*shape)[:2]
-        x = x[0]
+        x, _, dy = operands(*shape)
+        x, dy = x[0], dy[0]
         x[1, :16], x[2] = 0.0, x[2] * 2.0**-60
-        saved = []
-        for device in DEVICES:
-            for dtype in (torch.float32, torch.bfloat16):
-                a, b = x.to(device, dtype), w.to(device)
-                references = torch.tensor([3.0, 0.5, 0.01], device=device)
-                kept = torch.ops.microscale.linear_forward(
-                    a, b, references, torch.tensor([7, 1]), recipe, 3, 5, [0, 0, 0], "vendor", torch.float32, True, True
-                )[1]
-                saved.append([t.cpu() for t in kept])
-        for cpu, gpu in zip(saved[:2], saved[2:]):
-            assert len(cpu) == 5 and all(same(a, b) for a, b in zip(cpu, gpu))
+        dy[3] *= 50.0  # beyond what is held
+        for dtype in (torch.float32, torch.bfloat16):
+            cpu, gpu = (vendor_products(recipe, x.to(dtype), dy.to(dtype), device) for device in DEVICES)
+            assert [torch.equal(a, b) for a, b in zip(cpu, gpu, strict=True)] == [True] * len(cpu), (shape, dtype)
 
 
 @on_a_gpu
