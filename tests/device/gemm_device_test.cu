@@ -1,5 +1,5 @@
 // The GEMM accumulations that have a definition, on the GPU against the host: every policy, pairs of schemes, odd
-// shapes; blackwell_k64 on tensor cores too, at the limits of its conditions (cuda/blackwell_gemm.cuh).
+// shapes; E2M1 on tensor cores too, at the limits of its conditions (cuda/blackwell_gemm.cuh).
 #include <microscale/cuda/gemm.cuh>
 
 #include "tensor_test.cuh"
@@ -194,5 +194,6 @@ int main(int argc, char** argv) {
   test_pair<ms::ufp4, ms::ufp4>(t, r, "ufp4 x ufp4");
   test_pair<ms::nvfp4, ms::mxfp8_e4m3>(t, r, "nvfp4 x mxfp8_e4m3");
   test_groups<ms::blackwell_k64, ms::nvfp4, ms::nvfp4>(t, r, "groups of nvfp4 x nvfp4", 130, 200);
+  test_groups<ms::exact_f32, ms::ue5m3_single, ms::ue5m3_single>(t, r, "exact groups of ue5m3_single", 130, 200);
   return r.finish();
 }

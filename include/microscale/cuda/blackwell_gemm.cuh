@@ -1,5 +1,5 @@
-// `blackwell_k64` and `f32_blocks` on tensor cores, equal to their definitions (tensor/accumulate.hpp) bit for bit:
-// E2M1 operands whose scales have at most four significant bits.
+// `blackwell_k64`, `f32_blocks` and `exact_f32` on tensor cores, equal to their definitions (tensor/accumulate.hpp) bit
+// for bit: E2M1 operands whose scales have at most four significant bits.
 //
 // blackwell_k64 rounds the exact sum of each group of 64 products to nearest even and adds the groups in order toward
 // zero. Here a first kernel decodes each operand to BF16 (element times block scale, which BF16 holds exactly) in tiles
@@ -27,11 +27,14 @@
 //   rounding to 24 bits is rounding once.
 // f32_blocks adds the exact sums of runs (8 bits of two scales times at most 12 of a dot product: no operation before
 // that addition rounds) in order to nearest even, so it needs a run's sum alone, or the sum of two runs that share both
-// scales, whose M and U differ as those of one run do. All of it stays within the normal numbers if la_p + lb_p >= -126
-// and na_p + nb_p <= 124, and elements if la_p >= -126 and scales are below 2^125. A run of zeros, or under a NaN, puts
-// no condition on the units of others: its sum is 0 or NaN. Where none of the three is proven (E8M0 scales at the ends
-// of their range), the tile is left to the wide integers of the definition. Tiles are judged by the largest of each
-// term of a condition over their rows; logarithms are rounded so that a condition can only fail too early.
+// scales, whose M and U differ as those of one run do. exact_f32 adds the sums of runs (or of two that chain) of all
+// groups in binary64: every partial sum is a multiple of the least U, and at most 4 g times the largest M for g groups,
+// so if 4 g M <= 2^53 U none rounds but the conversion at the end. All of it stays within the normal numbers if la_p +
+// lb_p >= -126 and na_p + nb_p <= 124, and elements if la_p >= -126 and scales are below 2^125. A run of zeros, or
+// under a NaN, puts no condition on the units of others: its sum is 0 or NaN. Where nothing is proven (E8M0
+// scales at the ends of their range, or scales too far apart for exact_f32), the tile is left to the wide integers of
+// the definition. Tiles are judged by the largest of each term of a condition over their rows; logarithms are rounded
+// so that a condition can only fail too early.
 #pragma once
 
 #include <cstddef>
@@ -311,9 +314,9 @@ struct k64_stages {
   __device__ std::uint32_t bounds_at(int s) const { return bounds + static_cast<std::uint32_t>(s) * 32; }
   __device__ std::uint32_t full(int s) const { return barriers + static_cast<std::uint32_t>(s) * 16; }
   __device__ std::uint32_t free(int s) const { return full(s) + 8; }
-  __device__ k64_mode mode(int s) const {
-    const k64_bounds* const both = reinterpret_cast<const k64_bounds*>(bounds_pointer + s * 32);
-    return choose_mode(both[0], both[1]);
+  // Those of both tiles.
+  __device__ const k64_bounds* bounds_of(int s) const {
+    return reinterpret_cast<const k64_bounds*>(bounds_pointer + s * 32);
   }
 };
 
@@ -432,16 +435,31 @@ struct add_blocks_of_32 {
   __device__ static float add(float total, const float (&t)[4]) { return fp32::add(fp32::add(total, t[1]), t[3]); }
 };
 
+// exact_f32, of runs that chain and of others.
+struct add_exactly_chained {
+  static constexpr bool chain = true;
+  __device__ static double add(double total, const float (&t)[4]) { return __dadd_rn(total, __dadd_rn(t[1], t[3])); }
+};
+struct add_exactly {
+  static constexpr bool chain = false;
+  __device__ static double add(double total, const float (&t)[4]) {
+    return __dadd_rn(total, __dadd_rn(__dadd_rn(t[0], t[1]), __dadd_rn(t[2], t[3])));
+  }
+};
+
+__device__ inline float rounded_total(float total) { return total; }
+__device__ inline float rounded_total(double total) { return __double2float_rn(total); }
+
 // A warp's outputs: MI x NI tiles of 16 x 8 from (row, col) of the thread block's.
-template <int MI, int NI>
+template <class Total, int MI, int NI>
 struct k64_warp {
-  float total[MI * NI * 4];
+  Total total[MI * NI * 4];
   int row;
   int col;
 
   __device__ void clear() {
 #pragma unroll
-    for (float& t : total) t = 0.0f;
+    for (Total& t : total) t = 0;
   }
 
   // Adds a group by mma.
@@ -472,7 +490,7 @@ struct k64_warp {
 #pragma unroll
       for (int mi = 0; mi < MI; ++mi) {
         const float zero[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        float* const sum = total + (mi * NI + ni) * 4;
+        Total* const sum = total + (mi * NI + ni) * 4;
         float t[4][4];
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
@@ -503,7 +521,7 @@ struct k64_warp {
             if (j + e >= call.c.cols) continue;
             const float alpha =
                 call.has_alpha ? left : fp32::mul(left, call.b.decode[slab.group * call.c.cols + j + e]);
-            y[e] = fp32::mul(total[(mi * NI + ni) * 4 + half * 2 + e], alpha);
+            y[e] = fp32::mul(rounded_total(total[(mi * NI + ni) * 4 + half * 2 + e]), alpha);
           }
           if (j + 1 < call.c.cols && reinterpret_cast<std::uintptr_t>(out + j) % 8 == 0) {
             *reinterpret_cast<float2*>(out + j) = make_float2(y[0], y[1]);
@@ -517,16 +535,23 @@ struct k64_warp {
   }
 };
 
+template <class P>
+using k64_total = std::conditional_t<std::is_same_v<P, exact_f32>, double, float>;
+
 // What each warp takes. Warpgroup instructions give a warp 16 rows; mma reads shared memory least from 32 x 64.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-using k64_share = k64_warp<1, 16>;
-__device__ inline void k64_set_share(k64_share& w, int warp) {
+template <class P>
+using k64_share = k64_warp<k64_total<P>, 1, 16>;
+template <class Share>
+__device__ void k64_set_share(Share& w, int warp) {
   w.row = warp * 16;
   w.col = 0;
 }
 #else
-using k64_share = k64_warp<2, 8>;
-__device__ inline void k64_set_share(k64_share& w, int warp) {
+template <class P>
+using k64_share = k64_warp<k64_total<P>, 2, 8>;
+template <class Share>
+__device__ void k64_set_share(Share& w, int warp) {
   w.row = warp / 2 * 32;
   w.col = warp % 2 * 64;
 }
@@ -538,15 +563,25 @@ struct k64_walk {
   k64_place place;
   index_t left;   // groups of the tile
   k64_mode mode;  // of the group at `place`, where there is one
+  int top;        // the largest of all groups so far: twice log2 of M
+  int bottom;     // and of 1 / U
 
   __device__ void begin(index_t groups) {
     left = groups;
+    top = bottom = 2 * k64_nothing;
     look();
   }
   __device__ void look() {
     if (left == 0) return;
     barrier_wait(stages.full(place.stage), place.round);
-    mode = stages.mode(place.stage);
+    const k64_bounds* const both = stages.bounds_of(place.stage);
+    mode = choose_mode(both[0], both[1]);
+    top = larger(top, both[0].top + both[1].top);
+    bottom = larger(bottom, both[0].bottom + both[1].bottom);
+  }
+  // Whether binary64 holds every sum of the terms of `groups` groups.
+  __device__ bool sums_are_exact(index_t groups) const {
+    return top + bottom + 2 * (64 - __clzll(4 * groups - 1)) <= 2 * 53;
   }
   // Goes on to the next group; `stage` must be given back with release() when nothing reads it any more.
   __device__ int next() {
@@ -563,8 +598,8 @@ struct k64_walk {
 };
 
 // Adds a group whose runs chain.
-template <class How>
-__device__ void k64_add_chain(k64_share& w, k64_walk& walk) {
+template <class How, class Share>
+__device__ void k64_add_chain(Share& w, k64_walk& walk) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   // The two warpgroups take turns at the tensor core, so that one adds while the other multiplies. Barriers 1 and 2;
   // both warpgroups see the same groups, so each waits as often as the other gives way.
@@ -595,21 +630,27 @@ __device__ void k64_add_chain(k64_share& w, k64_walk& walk) {
   walk.release(walk.next());
 #endif
 }
-template <class How>
-__device__ void k64_add_one(k64_share& w, k64_walk& walk) {
+template <class How, class Share>
+__device__ void k64_add_one(Share& w, k64_walk& walk) {
   w.template add_group<How>(walk.stages.a(walk.place.stage), walk.stages.b(walk.place.stage));
   walk.release(walk.next());
 }
 
 // Adds the groups of a tile as P says; false if nothing proves that it would be exact.
 template <class P>
-__device__ bool k64_add_all(k64_share& w, const k64_call& call, k64_walk& walk) {
+__device__ bool k64_add_all(k64_share<P>& w, const k64_call& call, k64_walk& walk) {
   bool proven = true;
 #pragma unroll 1
   while (walk.left > 0) {
     if (walk.mode == k64_mode::none) {
       proven = false;
       walk.release(walk.next());
+    } else if constexpr (std::is_same_v<P, exact_f32>) {
+      if (walk.mode == k64_mode::chained) {
+        k64_add_one<add_exactly_chained>(w, walk);
+      } else {
+        k64_add_one<add_exactly>(w, walk);
+      }
     } else if constexpr (std::is_same_v<P, f32_blocks>) {
       if (call.blocks_of_32) {
         k64_add_chain<add_blocks_of_32>(w, walk);
@@ -624,14 +665,14 @@ __device__ bool k64_add_all(k64_share& w, const k64_call& call, k64_walk& walk) 
       k64_add_one<add_in_double_binary64>(w, walk);
     }
   }
-  return proven;
+  return proven && (!std::is_same_v<P, exact_f32> || walk.sums_are_exact(call.groups));
 }
 
 template <class P>
 __device__ void k64_consume(const k64_call& call, const k64_stages& stages, index_t tile_cols) {
-  k64_share share;
+  k64_share<P> share;
   k64_set_share(share, static_cast<int>(threadIdx.x) / 32 - k64_producers / 32);
-  k64_walk walk{stages, {}, 0, k64_mode::none};
+  k64_walk walk{stages, {}, 0, k64_mode::none, 0, 0};
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if (share.row >= 64) give_turn(1);  // the first turn is the first warpgroup's
 #endif
@@ -697,14 +738,6 @@ __global__ void __launch_bounds__(k64_producers + k64_consumers, 1) k64_kernel(c
 
 // ---------------------------------------------------------------------------------------------------------------
 // On the host.
-
-inline int device_attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  const cudaError_t pending = cudaPeekAtLastError();
-  check_cuda("CUDA device", cudaGetDevice(&device), pending);
-  check_cuda("CUDA device", cudaDeviceGetAttribute(&value, which, device), pending);
-  return value;
-}
 
 // How a workspace is divided: tiles, bounds and decode multipliers of both operands, and a word for each tile of
 // outputs.

@@ -74,6 +74,14 @@ inline void check_cuda(const char* what, cudaError_t code, cudaError_t pending) 
   throw cuda_error(what, code);
 }
 
+inline int device_attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  const cudaError_t pending = cudaPeekAtLastError();
+  check_cuda("CUDA device", cudaGetDevice(&device), pending);
+  check_cuda("CUDA device", cudaDeviceGetAttribute(&value, which, device), pending);
+  return value;
+}
+
 inline void check_launch(const cuda_launch& launch) {
   if (launch.threads == 0 || launch.threads % 32 != 0 || launch.max_blocks == 0) {
     fail("CUDA launch", "a multiple of 32 threads and at least one block",

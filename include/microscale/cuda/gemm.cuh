@@ -218,7 +218,8 @@ void multiply_k64(const cuda& executor, const gemm_call<A, B>& call, std::byte* 
   k64_call fast = {};
   fast.a = plan.a(memory);
   fast.b = plan.b(memory);
-  if (!k64_always<A, B>()) fast.left = plan.left(memory);
+  constexpr bool always = k64_always<A, B>() && !std::is_same_v<P, exact_f32>;
+  if (!always) fast.left = plan.left(memory);
   fast.c = call.c;
   fast.rows = call.rows;
   fast.tile_rows = plan.a_tiles;
@@ -229,14 +230,14 @@ void multiply_k64(const cuda& executor, const gemm_call<A, B>& call, std::byte* 
   k64_prepare(executor, call.a, plan.a_rows, plan.a_tiles * plan.groups, fast.a);
   k64_prepare(executor, call.b, plan.b_rows, plan.b_tiles * plan.groups, fast.b);
   k64_multiply<P>(executor, fast, plan.output_tiles());
-  if constexpr (!k64_always<A, B>()) {
+  if constexpr (!always) {
     launch(executor, "GEMM", &k64_left_kernel<P, A, B>, plan.output_tiles(), call, fast);
   }
 }
 
 template <class P, class A, class B>
-inline constexpr bool uses_k64 = (std::is_same_v<P, blackwell_k64> ||
-                                  std::is_same_v<P, f32_blocks>)&&fits_k64<A>&& fits_k64<B>;
+inline constexpr bool uses_k64 = (std::is_same_v<P, blackwell_k64> || std::is_same_v<P, f32_blocks> ||
+                                  std::is_same_v<P, exact_f32>)&&fits_k64<A>&& fits_k64<B>;
 
 // One product, or one for each group of rows.
 template <class P, class A, class B>
@@ -298,9 +299,10 @@ std::size_t gemm_workspace(const cuda&, const quantized_view<A>& a_in, const qua
 // Writes the m x n product into the caller's memory, as the host's gemm_into does. options.alpha is the host's; without
 // it, alpha is the product of the operands' decode multipliers, from their data in device memory.
 //
-// With a workspace (device memory, gemm_workspace<P> bytes), blackwell_k64 and f32_blocks of E2M1 operands under scales
-// of at most four significant bits run on tensor cores; without one they compute the same bits a few hundred times
-// slower. Other schemes, and exact_f32, want none.
+// With a workspace (device memory, gemm_workspace<P> bytes), the accumulations of E2M1 operands under scales of at most
+// four significant bits run on tensor cores; without one they compute the same bits a few hundred times slower, as does
+// exact_f32 for tiles of operands whose scales lie too far apart for binary64 (by more than about 2^25 in all, at K =
+// 4096). Other schemes want none.
 template <exact_accumulation P = exact_f32, class A, class B>
 void gemm_into(const cuda& executor, quantized_view<A> a_in, quantized_view<B> b_in, matrix_view<float> c,
                const gemm_options& options = {}, std::span<std::byte> workspace = {}) {

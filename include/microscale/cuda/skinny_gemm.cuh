@@ -15,6 +15,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -50,110 +51,134 @@ struct repacked_view {
 namespace detail::device {
 
 // ---------------------------------------------------------------------------------------------------------------
-// How a warp reads weights: pieces of 16 rows by 512 along k, cut into four parts of 128. In part c, lane l has the 32
-// weights from 128 c + 32 (l % 4) of rows l / 4 and l / 4 + 8: 16 bytes each.
+// How a warp reads weights: parts of 16 rows by 256 along k, in two halves. Lane l multiplies the 32 weights of a half
+// from 32 (l % 4) of rows l / 4 and l / 4 + 8, 16 bytes each, and copies those itself into a ring of parts in shared
+// memory. What is under way takes no registers, and a lane waits for its own copies only.
 inline constexpr int skinny_rows = 16;
-inline constexpr int skinny_depth = 512;
+inline constexpr int skinny_depth = 256;
 inline constexpr int skinny_threads = 256;
 inline constexpr int skinny_warps = skinny_threads / 32;
+inline constexpr int skinny_ring = 3;
+inline constexpr int skinny_code_bytes = skinny_rows * skinny_depth / 2;
 
 template <class S>
-struct skinny_scales {
-  static constexpr bool two = S::block::columns % 32 != 0;  // for the 32 weights of a lane's row
-  static constexpr int words = two ? 4 : 2;
+struct skinny_part {
+  static constexpr bool two = S::block::columns % 32 != 0;  // scales above the 32 weights of a lane's row
+  using lane_scales = std::conditional_t<two, std::uint16_t, std::uint8_t>;
+  static constexpr int of_lane = 4 * static_cast<int>(sizeof(lane_scales));
+  static constexpr int row_scale_bytes = 2 * of_lane;
+  static constexpr int bytes = skinny_code_bytes + 32 * of_lane;
 
-  std::uint32_t word[words];  // a byte for each row and half, parts in order
-
-  // Scale `half` of row `which` of part `part`; constants after unrolling.
-  __device__ std::uint32_t get(int part, int which, int half) const {
-    const int at = two ? part * 4 + which * 2 + half : part * 2 + which;
-    return (word[at / 4] >> (8 * (at % 4))) & 0xFFu;
-  }
-  __device__ void clear() {
-#pragma unroll
-    for (std::uint32_t& w : word) w = 0;
-  }
-};
-template <class S>
-struct skinny_piece {
-  static constexpr int scale_words = skinny_scales<S>::words;
-  static constexpr int bytes = skinny_rows * skinny_depth / 2 + 32 * 4 * scale_words;
-
-  uint4 codes[8];  // of part c: row l / 4 at 2c, row l / 4 + 8 at 2c + 1
+  // The codes of a half, in row l / 4 + 8 which, behind a lane's own 16 bytes.
+  __device__ static constexpr int codes_at(int half, int which) { return half * 1024 + which * 512; }
 };
 
-// 16 bytes that are read once.
-__device__ inline uint4 load_streaming(const std::uint8_t* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
+// A number that the compiler keeps in a register, and does not compute again for every part.
+__device__ inline int held(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
 }
+// Where a lane finds its codes and scales in a part.
+struct skinny_place {
+  int lane;
+  int codes;
+  int scales;
 
-// Weights as stored.
+  __device__ skinny_place(int lane_in, int scales_in)
+      : lane(held(lane_in)), codes(held(lane_in * 16)), scales(held(scales_in)) {}
+};
+
+// Multipliers that kernels get as arguments, so that a shift to the left is a multiplication, which takes another pipe
+// than the masks that follow it.
+struct skinny_multipliers {
+  e2m1_places places;
+  std::uint32_t two = 2;
+  std::uint32_t four = 4;
+  std::uint32_t eight = 8;
+  std::uint32_t sixty_four = 64;
+};
+
+// Weights as stored. The scales of a part lie in shared memory row by row; rows are copied by one lane each.
 template <class S>
 struct stored_weights {
   static constexpr bool repacked = false;
+  using part = skinny_part<S>;
+
   quantized_view<const S> w;
   bool wide_codes;   // rows of codes begin on 16 bytes
-  bool wide_scales;  // the scales of a row are neighbours, those of 32 weights on a multiple of their size
+  bool wide_scales;  // the scales of a row are neighbours, those of 256 weights on a multiple of their size
 
-  // A lane's place in a piece.
+  // A lane's place in a strip of 16 rows.
   struct cursor {
-    const std::uint8_t* codes;  // of row l / 4
-    const typename S::scale::storage* scales;
-    index_t row;
+    const std::uint8_t* codes;                 // of row l / 4
+    const typename S::scale::storage* scales;  // of row l % 16
+    index_t row;                               // the strip's first
     index_t k;
-    bool whole_codes;  // no bounds to check
-    bool whole_scales;
   };
-  __device__ cursor at(index_t strip, index_t step, int lane) const {
-    cursor c;
-    c.row = strip * skinny_rows + lane / 4;
-    c.k = step * skinny_depth + lane % 4 * 32;
-    c.codes = w.codes + c.row * w.code_pitch + c.k / 2;
-    const bool inside = (strip + 1) * skinny_rows <= w.rows && (step + 1) * skinny_depth <= w.cols;
-    c.whole_codes = inside && wide_codes;
-    c.whole_scales = inside && wide_scales;
-    c.scales = w.scales + (c.whole_scales ? c.row * w.scale_pitch + c.k / S::block::columns : 0);
-    return c;
+  __device__ cursor at(index_t strip, index_t part_of_strip, int lane) const {
+    const index_t row = strip * skinny_rows, k = part_of_strip * skinny_depth;
+    return {w.codes + (row + lane / 4) * w.code_pitch + k / 2 + lane % 4 * 16,
+            w.scales + (row + lane % skinny_rows) / S::block::rows * w.scale_pitch + k / S::block::columns, row, k};
   }
-  __device__ void load_codes(const cursor& c, int part, skinny_piece<S>& p) const {
-    if (c.whole_codes) {
-      p.codes[2 * part] = load_streaming(c.codes + part * 64);
-      p.codes[2 * part + 1] = load_streaming(c.codes + 8 * w.code_pitch + part * 64);
-    } else {
-      p.codes[2 * part] = codes_at(c.row, c.k + part * 128);
-      p.codes[2 * part + 1] = codes_at(c.row + 8, c.k + part * 128);
-    }
-  }
-  __device__ void load_scales(const cursor& c, skinny_scales<S>& s) const {
-    constexpr int per_part = 128 / S::block::columns;
-    s.clear();
+  // Copies the part at `c`, and goes on to the next.
+  __device__ void copy(cursor& c, std::uint8_t* to, const skinny_place& place) const {
+    const bool inside = c.row + skinny_rows <= w.rows && c.k + skinny_depth <= w.cols;
+    const int lane = place.lane;
+    std::uint8_t* const own = to + place.codes;
+    if (inside && wide_codes) {
 #pragma unroll
-    for (int part = 0; part < 4; ++part) {
+      for (int half = 0; half < 2; ++half) {
+        copy_async<16>(own + part::codes_at(half, 0), c.codes + half * 64);
+        copy_async<16>(own + part::codes_at(half, 1), c.codes + half * 64 + 8 * w.code_pitch);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < 4; ++i) {
+        *reinterpret_cast<uint4*>(own + part::codes_at(i / 2, i % 2)) =
+            codes_of(c.row + lane / 4 + 8 * (i % 2), c.k + i / 2 * 128 + lane % 4 * 32);
+      }
+    }
+    if (inside && wide_scales) {
+      if (lane < skinny_rows) {
+        copy_async<part::row_scale_bytes>(to + skinny_code_bytes + lane * part::row_scale_bytes, c.scales);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < 4; ++i) {
+        *reinterpret_cast<typename part::lane_scales*>(to + place.scales + scale_offset(i / 2, i % 2)) =
+            static_cast<typename part::lane_scales>(
+                scales_of(c.row + lane / 4 + 8 * (i % 2), c.k + i / 2 * 128 + lane % 4 * 32));
+      }
+    }
+    c.k += skinny_depth;
+    c.codes += skinny_depth / 2;
+    c.scales += skinny_depth / S::block::columns;
+  }
+  __device__ static void spread(std::uint32_t word, const skinny_multipliers& by, std::uint32_t (&pairs)[4]) {
+    spread_e2m1(word, by.places, pairs);
+  }
+  // Where in a part a lane finds its scales, and those themselves.
+  __device__ static int scales_at(int lane) {
+    return skinny_code_bytes + lane / 4 * part::row_scale_bytes + lane % 4 * static_cast<int>(sizeof(lane_scales));
+  }
+  __device__ static void load_scales(const std::uint8_t* from, std::uint32_t (&codes)[2][2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int which = 0; which < 2; ++which) {
-        std::uint32_t code;
-        if (c.whole_scales) {
-          const auto* const from = c.scales + which * 8 * w.scale_pitch + part * per_part;
-          code = skinny_scales<S>::two ? *reinterpret_cast<const std::uint16_t*>(from) : *from;
-        } else {
-          code = scales_at(c.row + which * 8, c.k + part * 128);
-        }
-        if constexpr (skinny_scales<S>::two) {
-          s.word[part] |= code << (16 * which);
-        } else {
-          s.word[part / 2] |= code << (16 * (part % 2) + 8 * which);
-        }
+        codes[half][which] = *reinterpret_cast<const lane_scales*>(from + scale_offset(half, which));
       }
     }
   }
 
  private:
+  using lane_scales = typename part::lane_scales;
+
+  __device__ static constexpr int scale_offset(int half, int which) {
+    return half * part::of_lane + which * 8 * part::row_scale_bytes;
+  }
   // The 32 codes from (row, k), zeros beyond the matrix.
-  __device__ __noinline__ uint4 codes_at(index_t row, index_t k) const {
+  __device__ __noinline__ uint4 codes_of(index_t row, index_t k) const {
     std::uint32_t words[4] = {};
     const std::uint8_t* const from = w.codes + row * w.code_pitch + k / 2;
 #pragma unroll
@@ -166,77 +191,113 @@ struct stored_weights {
     return make_uint4(words[0], words[1], words[2], words[3]);
   }
   // The scales above them.
-  __device__ __noinline__ std::uint32_t scales_at(index_t row, index_t k) const {
+  __device__ __noinline__ std::uint32_t scales_of(index_t row, index_t k) const {
     if (row >= w.rows || k >= w.cols) return 0;
     std::uint32_t codes = w.scale(row, k);
-    if (skinny_scales<S>::two && k + 16 < w.cols) codes |= std::uint32_t{w.scale(row, k + 16)} << 8;
+    if (part::two && k + 16 < w.cols) codes |= std::uint32_t{w.scale(row, k + 16)} << 8;
     return codes;
   }
 };
 
-// Repacked weights: pieces one after another, those of 16 rows together.
+// Repacked weights: parts one after another as a ring holds them, those of 16 rows together. The scales lie lane by
+// lane, those of a half together. Eight codes lie in a word so that few instructions turn pairs of neighbours into
+// BF16: the first of each pair in the lower 16 bits, the sign of pair p in bit sign_of(p), the rest from bit
+// rest_of(p).
 template <class S>
 struct repacked_weights {
   static constexpr bool repacked = true;
+  using part = skinny_part<S>;
+
   repacked_view<const S> w;
 
   struct cursor {
     const std::uint8_t* codes;
     const std::uint8_t* scales;
   };
-  __device__ cursor at(index_t strip, index_t step, int lane) const {
-    const index_t steps = ceil_div(w.cols, index_t{skinny_depth});
-    const std::uint8_t* const piece = w.data + (strip * steps + step) * skinny_piece<S>::bytes;
-    return {piece + lane * 16, piece + 4096 + lane * 4 * skinny_piece<S>::scale_words};
+  __device__ cursor at(index_t strip, index_t part_of_strip, int lane) const {
+    const index_t parts = ceil_div(w.cols, index_t{skinny_depth});
+    const std::uint8_t* const from = w.data + (strip * parts + part_of_strip) * part::bytes;
+    return {from + lane * 16, from + scales_at(lane)};
   }
-  __device__ void load_codes(const cursor& c, int part, skinny_piece<S>& p) const {
+  __device__ void copy(cursor& c, std::uint8_t* to, const skinny_place& place) const {
 #pragma unroll
-    for (int i = 2 * part; i < 2 * part + 2; ++i) p.codes[i] = load_streaming(c.codes + i * 512);
+    for (int i = 0; i < 4; ++i) copy_async<16>(to + place.codes + i * 512, c.codes + i * 512);
+    copy_async<part::of_lane>(to + place.scales, c.scales);
+    c.codes += part::bytes;
+    c.scales += part::bytes;
   }
-  __device__ void load_scales(const cursor& c, skinny_scales<S>& s) const {
-    if constexpr (skinny_scales<S>::two) {
-      const uint4 four = load_streaming(c.scales);
-      s.word[0] = four.x, s.word[1] = four.y, s.word[2] = four.z, s.word[3] = four.w;
+  __device__ static constexpr int sign_of(int pair) { return pair == 0 ? 15 : pair == 1 ? 12 : pair == 2 ? 14 : 13; }
+  __device__ static constexpr int rest_of(int pair) { return pair == 0 ? 6 : pair == 1 ? 3 : pair == 2 ? 0 : 9; }
+  // Eight codes, element i in bits 4i ... 4i + 3, in the order of a word.
+  __device__ static std::uint32_t pack(std::uint32_t codes) {
+    std::uint32_t r = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t code = codes >> (4 * i) & 0xFu;
+      r |= (code >> 3) << (sign_of(i / 2) + i % 2 * 16) | (code & 7u) << (rest_of(i / 2) + i % 2 * 16);
+    }
+    return r;
+  }
+  // The other way, to BF16 numbers value * 2^-126, neighbours in a word.
+  __device__ static void spread(std::uint32_t word, const skinny_multipliers& by, std::uint32_t (&pairs)[4]) {
+    constexpr std::uint32_t signs = 0x80008000u, rests = 0x01C001C0u;
+    pairs[0] = word & (signs | rests);
+    pairs[1] = word * by.eight & (signs | rests);
+    pairs[2] = (word * by.sixty_four & rests) | (word * by.two & signs);
+    pairs[3] = (word >> 3 & rests) | (word * by.four & signs);
+  }
+  __device__ static int scales_at(int lane) { return skinny_code_bytes + lane * part::of_lane; }
+  __device__ static void load_scales(const std::uint8_t* from, std::uint32_t (&codes)[2][2]) {
+    if constexpr (part::two) {
+      const uint2 halves = *reinterpret_cast<const uint2*>(from);
+      codes[0][0] = halves.x & 0xFFFFu, codes[0][1] = halves.x >> 16;
+      codes[1][0] = halves.y & 0xFFFFu, codes[1][1] = halves.y >> 16;
     } else {
-      const uint2 two = *reinterpret_cast<const uint2*>(c.scales);
-      s.word[0] = two.x, s.word[1] = two.y;
+      const std::uint32_t all = *reinterpret_cast<const std::uint32_t*>(from);
+      codes[0][0] = all & 0xFFu, codes[0][1] = all >> 8 & 0xFFu;
+      codes[1][0] = all >> 16 & 0xFFu, codes[1][1] = all >> 24;
+    }
+  }
+  // What load_scales reads.
+  __device__ static void store_scales(std::uint8_t* to, const std::uint32_t (&codes)[2][2]) {
+    if constexpr (part::two) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(codes[0][0] | codes[0][1] << 16, codes[1][0] | codes[1][1] << 16);
+    } else {
+      *reinterpret_cast<std::uint32_t*>(to) = codes[0][0] | codes[0][1] << 8 | codes[1][0] << 16 | codes[1][1] << 24;
     }
   }
 };
 
-// Eight codes in the order of repacked weights: pairs of neighbours in nibbles i and i + 4.
-__device__ inline std::uint32_t pair_neighbours(std::uint32_t codes) {
-  std::uint32_t r = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) r |= ((codes >> (4 * i)) & 0xFu) << (4 * (i / 2 + i % 2 * 4));
-  return r;
-}
-
 template <quantization_scheme S>
 __global__ void __launch_bounds__(largest_thread_block)
     repack_kernel(const stored_weights<S> from, std::uint8_t* const out) {
-  const index_t steps = ceil_div(from.w.cols, index_t{skinny_depth});
-  const index_t pieces = ceil_div(from.w.rows, index_t{skinny_rows}) * steps;
+  using part = skinny_part<S>;
+  __shared__ uint4 slots[largest_thread_block / 32][part::bytes / 16];
+  const index_t per_strip = ceil_div(from.w.cols, index_t{skinny_depth});
+  const index_t parts = ceil_div(from.w.rows, index_t{skinny_rows}) * per_strip;
   const int lane = static_cast<int>(threadIdx.x % 32);
+  std::uint8_t* const slot = reinterpret_cast<std::uint8_t*>(slots[threadIdx.x / 32]);
+  const skinny_place place(lane, from.scales_at(lane));
 #pragma unroll 1
-  for (index_t i = blockIdx.x * index_t{blockDim.x / 32} + threadIdx.x / 32; i < pieces;
+  for (index_t i = blockIdx.x * index_t{blockDim.x / 32} + threadIdx.x / 32; i < parts;
        i += gridDim.x * index_t{blockDim.x / 32}) {
-    skinny_piece<S> p;
-    skinny_scales<S> s;
-    const auto at = from.at(i / steps, i % steps, lane);
+    auto at = from.at(i / per_strip, i % per_strip, lane);
+    from.copy(at, slot, place);
+    commit_copies();
+    wait_copies<0>();
+    __syncwarp();
+    std::uint8_t* const to = out + i * part::bytes;
 #pragma unroll
-    for (int part = 0; part < 4; ++part) from.load_codes(at, part, p);
-    from.load_scales(at, s);
-    std::uint8_t* const to = out + i * skinny_piece<S>::bytes;
-#pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      *reinterpret_cast<uint4*>(to + c * 512 + lane * 16) =
-          make_uint4(pair_neighbours(p.codes[c].x), pair_neighbours(p.codes[c].y), pair_neighbours(p.codes[c].z),
-                     pair_neighbours(p.codes[c].w));
+    for (int c = 0; c < 4; ++c) {
+      const uint4 codes = *reinterpret_cast<const uint4*>(slot + lane * 16 + c * 512);
+      *reinterpret_cast<uint4*>(to + lane * 16 + c * 512) =
+          make_uint4(repacked_weights<S>::pack(codes.x), repacked_weights<S>::pack(codes.y),
+                     repacked_weights<S>::pack(codes.z), repacked_weights<S>::pack(codes.w));
     }
-    std::uint32_t* const scales = reinterpret_cast<std::uint32_t*>(to + 4096 + lane * 4 * skinny_piece<S>::scale_words);
-#pragma unroll
-    for (int w = 0; w < skinny_piece<S>::scale_words; ++w) scales[w] = s.word[w];
+    std::uint32_t scales[2][2];
+    from.load_scales(slot + place.scales, scales);
+    repacked_weights<S>::store_scales(to + repacked_weights<S>::scales_at(lane), scales);
+    __syncwarp();
   }
 }
 
@@ -265,7 +326,7 @@ struct skinny_scale {
 
 // ---------------------------------------------------------------------------------------------------------------
 // The product. A thread block takes `strips` strips of 16 rows of weights; its warps divide the strips and, along k,
-// the pieces of a strip. The rows of x that a step needs lie in shared memory, two steps at a time.
+// the parts of a strip. The x of a part lies in shared memory for all warps, in a ring of its own.
 
 struct skinny_call {
   const value<bf16>* x;
@@ -275,60 +336,104 @@ struct skinny_call {
   index_t y_pitch;
   index_t m;  // rows of x of the only group
   index_t n;  // rows of weights of a group
-  index_t k;
+  int k;
   const std::int32_t* offsets;  // group g has rows offsets[g] ... offsets[g + 1] of x; null if there is one group
   const float* datum;
   tensor_tile tile;
   bool has_alpha;
   float alpha;
   int strips;
-  int rows;  // of x at a time
-  e2m1_places places;
+  int shares;  // of k: skinny_warps / strips
+  int share;   // parts of a warp
+  int rows;    // of x at a time
+  int stage_bytes;
+  int stages;  // of x: all parts of a share, or 2, 3, 4 of them
+  int slots;   // of a ring of weights, at most skinny_ring
+  skinny_multipliers by;
 };
 
-MICROSCALE_HD constexpr int skinny_stage_bytes(int strips, int rows) noexcept {
-  return skinny_warps / strips * rows * skinny_depth * 2;
-}
-// Two stages of x (afterwards the sums of the warps), and the multipliers of all scales.
-MICROSCALE_HD constexpr int skinny_shared_bytes(int strips, int rows) noexcept {
-  return 1024 + larger(2 * skinny_stage_bytes(strips, rows), skinny_warps * skinny_rows * rows * 4);
+// A row of x that a part needs: where its share begins, in memory and in a stage.
+struct skinny_row {
+  const value<bf16>* from;
+  int to;
+  int k;
+};
+inline constexpr int skinny_most_rows = 64;  // of all shares
+
+// Shared memory: the multipliers of all scales, the rows of x, stages of x, rings. Afterwards the sums of the warps lie
+// where the rings were.
+inline constexpr int skinny_head_bytes = 1024 + skinny_most_rows * static_cast<int>(sizeof(skinny_row));
+template <class S>
+constexpr int skinny_shared_bytes(const skinny_call& call) noexcept {
+  static_assert(skinny_part<S>::bytes >= skinny_rows * 16 * 4);
+  return skinny_head_bytes + call.stages * call.stage_bytes + skinny_warps * call.slots * skinny_part<S>::bytes;
 }
 
-// Where 16-byte piece u of row r of a step's x lies: pieces that four lanes of two rows read together are in different
-// banks.
-__device__ inline int skinny_piece_of(int r, int u) { return u ^ (u >> 3 & 1) ^ (r & 1) << 1; }
+// Where 16-byte piece u of a row of x lies, from its beginning: pieces that four lanes of two rows read together are in
+// different banks.
+__device__ inline int skinny_piece_of(int row, int u) { return (u ^ (u >> 3 & 1) ^ (row & 1) << 1) * 16; }
 
-// Brings x(first + r, ...), r < rows, for step `step` of each share of k into shared memory, zeros beyond the matrix.
-__device__ inline void load_activations(const skinny_call& call, std::uint8_t* shared, index_t first, index_t last,
-                                        index_t step, int shares) {
-  constexpr int per_row = skinny_depth / 8;
-  const int pieces = shares * call.rows * per_row;
-  for (int i = static_cast<int>(threadIdx.x); i < pieces; i += skinny_threads) {
-    const int u = i % per_row, r = i / per_row % call.rows, share = i / per_row / call.rows;
-    const index_t row = first + r, k = (step * shares + share) * skinny_depth + 8 * u;
-    std::uint8_t* const to = shared + ((share * call.rows + r) * per_row + skinny_piece_of(r, u)) * 16;
-    const value<bf16>* const from = call.x + row * call.x_pitch + k;
-    if (call.wide && row < last && k + 8 <= call.k) {
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-    } else {
+// The rows of x of a thread block, and what its lanes do with them: a warp takes a row.
+struct skinny_activations {
+  const skinny_row* rows;
+  int warp;
+  int count;  // of rows
+  int piece;  // the lane's, in an even row
+
+  __device__ skinny_activations(const skinny_call& call, std::uint8_t* shared, index_t first, int rows_of_x)
+      : rows(reinterpret_cast<const skinny_row*>(shared)),
+        warp(held(static_cast<int>(threadIdx.x / 32))),
+        count(held(call.shares * rows_of_x)),
+        piece(held(skinny_piece_of(0, static_cast<int>(threadIdx.x % 32)))) {
+    const int i = static_cast<int>(threadIdx.x);
+    if (i < count) {
+      const int share = i / rows_of_x, r = i - share * rows_of_x, k = share * call.share * skinny_depth;
+      reinterpret_cast<skinny_row*>(shared)[i] = {call.x + (first + r) * call.x_pitch + k,
+                                                  (share * call.rows + r) * skinny_depth * 2, k};
+    }
+  }
+  // Calls f(row, place of the lane's piece in `stage`) for the rows of this warp.
+  template <class F>
+  __device__ void for_own(std::uint8_t* stage, F&& f) const {
+#pragma unroll 1
+    for (int i = warp; i < count; i += skinny_warps) {
+      const skinny_row row = rows[i];
+      f(row, stage + row.to + (piece ^ (row.to / (skinny_depth * 2) & 1) * 32));
+    }
+  }
+  // Brings part `at` of each share into a stage, zeros beyond the columns.
+  __device__ void load(const skinny_call& call, std::uint8_t* stage, int at) const {
+    for_own(stage, [&](const skinny_row& row, std::uint8_t* to) {
+      const int offset = at * skinny_depth + static_cast<int>(threadIdx.x % 32) * 8;
+      if (call.wide && row.k + (at + 1) * skinny_depth <= call.k) {
+        copy_async<16>(to, row.from + offset);
+        return;
+      }
       std::uint32_t words[4] = {0, 0, 0, 0};
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        if (row < last && k + e < call.k) words[e / 2] |= std::uint32_t{from[e].code()} << (16 * (e % 2));
+        if (row.k + offset + e < call.k) words[e / 2] |= std::uint32_t{row.from[offset + e].code()} << (16 * (e % 2));
       }
       *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
-    }
+    });
   }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
+  // Puts neighbours i and i + 4 of each eight together, as the codes of weights as stored come apart.
+  __device__ void pair(std::uint8_t* stage) const {
+    for_own(stage, [](const skinny_row&, std::uint8_t* at) {
+      const uint4 b = *reinterpret_cast<const uint4*>(at);
+      *reinterpret_cast<uint4*>(at) = make_uint4(select_bytes(b.x, b.z, 0x5410), select_bytes(b.x, b.z, 0x7632),
+                                                 select_bytes(b.y, b.w, 0x5410), select_bytes(b.y, b.w, 0x7632));
+    });
+  }
+};
 
 // Two tiles of 16 weights along k from eight codes of each of two rows.
-template <class Scale>
+template <class Scale, class Weights>
 __device__ void decode_fragments(std::uint32_t low_row, std::uint32_t high_row, std::uint32_t low_scale,
-                                 std::uint32_t high_scale, const e2m1_places& places, std::uint32_t (&a)[2][4]) {
+                                 std::uint32_t high_scale, const skinny_multipliers& by, std::uint32_t (&a)[2][4]) {
   std::uint32_t low[4], high[4];
-  spread_e2m1(low_row, places, low);
-  spread_e2m1(high_row, places, high);
+  Weights::spread(low_row, by, low);
+  Weights::spread(high_row, by, high);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if constexpr (!skinny_scale<Scale>::folds) {
@@ -340,52 +445,54 @@ __device__ void decode_fragments(std::uint32_t low_row, std::uint32_t high_row, 
   }
 }
 
-// Where a lane finds its eights of x in a step's rows in shared memory: bytes, for the four eights of a part, in row
-// l / 4. Parts lie 256 bytes apart, tiles of eight rows 8 rows.
-struct skinny_offsets {
-  int of_eight[4];
+// Where a lane finds what it multiplies: its weights, and the four eights of x of a half, in row l / 4 of each tile of
+// eight rows. A lane without a row reads the first, and what it multiplies is thrown away.
+template <int Tiles>
+struct skinny_operands : skinny_place {
+  int eights[Tiles][4];
 
-  __device__ explicit skinny_offsets(int lane) {
-    const int r = lane / 4;
+  __device__ skinny_operands(const skinny_place& place, const skinny_call& call, int rows, int share)
+      : skinny_place(place) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) of_eight[i] = (r * (skinny_depth / 8) + skinny_piece_of(r, lane % 4 * 4 + i)) * 16;
+    for (int t = 0; t < Tiles; ++t) {
+      const int r = t * 8 + lane / 4 < rows ? t * 8 + lane / 4 : 0, row = share * call.rows + r;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        eights[t][i] = held(row * skinny_depth * 2 + skinny_piece_of(row, lane % 4 * 4 + i));
+      }
+    }
   }
 };
 
-// Adds a part of a piece: sums[tile of eight rows of x][which of two chains].
-template <class Weights, class S, int Tiles>
-__device__ void add_part(const skinny_piece<S>& p, const skinny_scales<S>& codes_of_scales, int part,
-                         const std::uint8_t* x, const skinny_offsets& offsets, const std::uint32_t* multipliers,
-                         int rows, const e2m1_places& places, float (&sums)[Tiles][2][4]) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  std::uint32_t scales[2][2];
+// Adds a part: sums[tile of eight rows of x][which of two chains].
+template <class S, class Weights, int Tiles>
+__device__ void add_part(const std::uint8_t* slot, const std::uint8_t* x, const skinny_operands<Tiles>& place,
+                         const std::uint32_t* multipliers, const skinny_multipliers& by, float (&sums)[Tiles][2][4]) {
+  using part = skinny_part<S>;
+  std::uint32_t scale_codes[2][2];
+  Weights::load_scales(slot + place.scales, scale_codes);
 #pragma unroll
-  for (int which = 0; which < 2; ++which) {
+  for (int half = 0; half < 2; ++half) {
+    std::uint32_t scales[2][2], words[2][4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      scales[which][half] =
-          half == 0 || skinny_scales<S>::two ? multipliers[codes_of_scales.get(part, which, half)] : scales[which][0];
+    for (int which = 0; which < 2; ++which) {
+      const std::uint32_t codes = scale_codes[half][which];
+      scales[which][0] = multipliers[codes & 0xFFu];
+      scales[which][1] = part::two ? multipliers[codes >> 8] : scales[which][0];
+      const uint4 four = *reinterpret_cast<const uint4*>(slot + place.codes + part::codes_at(half, which));
+      words[which][0] = four.x, words[which][1] = four.y, words[which][2] = four.z, words[which][3] = four.w;
     }
-  }
-  const uint4 low = p.codes[2 * part], high = p.codes[2 * part + 1];
-  const std::uint32_t low_words[4] = {low.x, low.y, low.z, low.w}, high_words[4] = {high.x, high.y, high.z, high.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    std::uint32_t a[2][4];
-    decode_fragments<typename S::scale>(low_words[i], high_words[i], scales[0][i / 2], scales[1][i / 2], places, a);
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t a[2][4];
+      decode_fragments<typename S::scale, Weights>(words[0][i], words[1][i], scales[0][i / 2], scales[1][i / 2], by, a);
 #pragma unroll
-    for (int t = 0; t < Tiles; ++t) {
-      uint4 b = make_uint4(0, 0, 0, 0);
-      if (t * 8 + lane / 4 < rows) {
-        b = *reinterpret_cast<const uint4*>(x + offsets.of_eight[i] + part * 256 + t * 8 * skinny_depth * 2);
+      for (int t = 0; t < Tiles; ++t) {
+        const uint4 b = *reinterpret_cast<const uint4*>(x + place.eights[t][i] + half * 256);
+        const std::uint32_t first[2] = {b.x, b.y}, second[2] = {b.z, b.w};
+        multiply_tile(sums[t][0], a[0], first, sums[t][0]);
+        multiply_tile(sums[t][1], a[1], second, sums[t][1]);
       }
-      if constexpr (!Weights::repacked) {
-        b = make_uint4(select_bytes(b.x, b.z, 0x5410), select_bytes(b.x, b.z, 0x7632), select_bytes(b.y, b.w, 0x5410),
-                       select_bytes(b.y, b.w, 0x7632));
-      }
-      const std::uint32_t first[2] = {b.x, b.y}, second[2] = {b.z, b.w};
-      multiply_tile(sums[t][0], a[0], first, sums[t][0]);
-      multiply_tile(sums[t][1], a[1], second, sums[t][1]);
     }
   }
 }
@@ -401,61 +508,74 @@ __device__ float skinny_alpha(const skinny_call& call, index_t weight_row) {
   }
 }
 
-// Rows [first, last) of x, at most 8 Tiles of them, against the strips of this thread block.
+// Waits for a part and for its x. The part was asked for three parts ago (with two slots, which come with two stages,
+// two) and its x, unless all of it is there from the beginning, `stages` - 1 parts ago. What came later may still be
+// under way.
+__device__ inline void wait_for_part(bool all_of_x, int stages) {
+  static_assert(skinny_ring == 3);
+  if (all_of_x || stages >= 4) {
+    wait_copies<2>();
+  } else if (stages == 3) {
+    wait_copies<1>();
+  } else {
+    wait_copies<0>();
+  }
+}
+
+// Rows first ... first + rows of x, at most 8 Tiles of them, against the strips of this thread block.
 template <class S, class Weights, int Tiles>
 __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, std::uint8_t* shared,
-                               const std::uint32_t* multipliers, index_t group, index_t first, index_t last) {
+                               const std::uint32_t* multipliers, index_t group, index_t first, int rows) {
+  using part = skinny_part<S>;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int shares = skinny_warps / call.strips, share = warp / call.strips;
-  const int stage_bytes = skinny_stage_bytes(call.strips, call.rows);
+  const int share = warp / call.strips;
   const index_t group_strip = blockIdx.x * index_t{static_cast<unsigned>(call.strips)} + warp % call.strips;
   const index_t strips = ceil_div(call.n, index_t{skinny_rows});
-  const index_t strip = group * strips + group_strip;
-  const index_t steps = ceil_div(call.k, index_t{skinny_depth}), rounds = ceil_div(steps, index_t{shares});
-  const auto step_of = [&](index_t round) { return round * shares + share; };
-  const auto exists = [&](index_t round) { return group_strip < strips && step_of(round) < steps; };
-  const skinny_offsets offsets(lane);
-  float sums[Tiles][2][4] = {};
-  skinny_piece<S> piece = {};
-  skinny_scales<S> scales = {}, next_scales = {};
-  if (exists(0)) {
-    const auto at = weights.at(strip, step_of(0), lane);
-#pragma unroll
-    for (int part = 0; part < 4; ++part) weights.load_codes(at, part, piece);
-    weights.load_scales(at, scales);
-  }
-  load_activations(call, shared, first, last, 0, shares);
+  const int begin = share * call.share, parts = ceil_div(call.k, skinny_depth);
+  const int count = group_strip < strips ? held(smaller(call.share, parts - begin)) : 0;
+  const skinny_activations x(call, shared, first, rows);
+  const skinny_place lanes(lane, Weights::scales_at(lane));
+  std::uint8_t* const stages = shared + skinny_head_bytes - 1024;
+  std::uint8_t* const rings = stages + call.stages * call.stage_bytes;
+  std::uint8_t* const ring = rings + held(warp * call.slots * part::bytes);
+  const bool all_of_x = call.stages >= call.share;
+  const int x_at_once = all_of_x ? call.share : call.stages - 1;
+  auto cursor = weights.at(group * strips + group_strip, begin, lane);
+  __syncthreads();
 #pragma unroll 1
-  for (index_t round = 0; round < rounds; ++round) {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+  for (int i = 0; i < larger(skinny_ring, x_at_once); ++i) {
+    if (i < smaller(call.slots, count)) weights.copy(cursor, ring + i * part::bytes, lanes);
+    if (i < x_at_once) x.load(call, stages + i * call.stage_bytes, i);
+    if (i < skinny_ring) commit_copies();
+  }
+  const skinny_operands<Tiles> place(lanes, call, rows, share);
+  float sums[Tiles][2][4] = {};
+  int slot = 0, stage = 0, stage_before = (call.stages - 1) * call.stage_bytes;  // places in their rings
+#pragma unroll 1
+  for (int at = 0; at < call.share; ++at) {
+    wait_for_part(all_of_x, call.stages);
+    if constexpr (!Weights::repacked) x.pair(stages + stage);
     __syncthreads();
-    const bool next = exists(round + 1);
-    if (round + 1 < rounds) {
-      load_activations(call, shared + (round + 1) % 2 * stage_bytes, first, last, round + 1, shares);
-    }
-    const auto at = weights.at(strip, step_of(round + 1), lane);
-    if (next) weights.load_scales(at, next_scales);
-    if (exists(round)) {
-      const std::uint8_t* const x = shared + round % 2 * stage_bytes + share * call.rows * skinny_depth * 2;
-#pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        add_part<Weights>(piece, scales, part, x, offsets, multipliers, static_cast<int>(last - first), call.places,
-                          sums);
-        // The next step's codes take the place of those just used.
-        if (next) weights.load_codes(at, part, piece);
-      }
-    }
-    scales = next_scales;
+    if (at < count) add_part<S, Weights>(ring + slot, stages + stage, place, multipliers, call.by, sums);
+    if constexpr (!Weights::repacked) __syncwarp();  // before the scales are written over
+    if (at + call.slots < count) weights.copy(cursor, ring + slot, lanes);
+    // Into the stage before this one, which every warp has left.
+    if (at + x_at_once < call.share) x.load(call, stages + stage_before, at + x_at_once);
+    commit_copies();
+    slot = slot + part::bytes == call.slots * part::bytes ? 0 : slot + part::bytes;
+    stage_before = stage;
+    stage = stage + call.stage_bytes == call.stages * call.stage_bytes ? 0 : stage + call.stage_bytes;
   }
   // The shares of each output, added in order.
+  wait_copies<0>();
   __syncthreads();
-  float* const parts = reinterpret_cast<float*>(shared);  // [share][strip][row of weights][row of x]
+  float* const totals = reinterpret_cast<float*>(rings);  // [share][strip][weight][row of x]
 #pragma unroll
   for (int t = 0; t < Tiles; ++t) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int row = lane / 4 + e / 2 * 8, r = t * 8 + lane % 4 * 2 + e % 2;
-      if (r < call.rows) parts[(warp * skinny_rows + row) * call.rows + r] = fp32::add(sums[t][0][e], sums[t][1][e]);
+      if (r < call.rows) totals[(warp * skinny_rows + row) * call.rows + r] = fp32::add(sums[t][0][e], sums[t][1][e]);
     }
   }
   __syncthreads();
@@ -463,9 +583,9 @@ __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, 
   for (int o = static_cast<int>(threadIdx.x); o < outputs; o += skinny_threads) {
     const int weight = o % (call.strips * skinny_rows), r = o / (call.strips * skinny_rows);
     const index_t j = blockIdx.x * index_t{static_cast<unsigned>(call.strips)} * skinny_rows + weight;
-    if (j >= call.n || first + r >= last) continue;
-    float sum = parts[weight * call.rows + r];
-    for (int s = 1; s < shares; ++s) sum = fp32::add(sum, parts[s * outputs + weight * call.rows + r]);
+    if (j >= call.n || r >= rows) continue;
+    float sum = totals[weight * call.rows + r];
+    for (int s = 1; s < call.shares; ++s) sum = fp32::add(sum, totals[s * outputs + weight * call.rows + r]);
     sum = fp32::mul(sum, skinny_scale<typename S::scale>::back());
     call.y[(first + r) * call.y_pitch + j] = fp32::mul(sum, skinny_alpha<S>(call, group * call.n + j));
   }
@@ -483,32 +603,57 @@ __global__ void __launch_bounds__(skinny_threads, 2) skinny_kernel(const skinny_
 #pragma unroll 1
   for (index_t first = begin; first < end; first += call.rows) {
     skinny_rows_of<S, Weights, Tiles>(call, weights, shared, multipliers, group, first,
-                                      smaller(end, first + call.rows));
+                                      static_cast<int>(smaller(end - first, index_t{call.rows})));
     __syncthreads();
   }
 }
 
 // How many strips a thread block takes: the fewest that leave no more than two thread blocks for each of 132
-// multiprocessors, and that keep the rows of x in shared memory small. The same on every GPU, since sums depend on it.
+// multiprocessors, and not too much of x for its shares. The same on every GPU, since sums depend on it.
 inline int skinny_strips(index_t strips, int rows) noexcept {
   int per_block = 1;
-  while (per_block < skinny_warps &&
-         (ceil_div(strips, index_t{per_block}) > 264 || skinny_shared_bytes(per_block, rows) > 96 * 1024)) {
+  while (per_block < skinny_warps) {
+    const index_t blocks = ceil_div(strips, index_t{per_block});
+    const int most = rows > 8 && blocks > 132 ? skinny_most_rows / 2 : skinny_most_rows;
+    if (blocks <= 264 && skinny_warps / per_block * rows <= most) break;
     per_block *= 2;
   }
   return per_block;
+}
+
+// As much memory as leaves room for two thread blocks on a multiprocessor, if there are so many: first to have four
+// stages of x, then three slots of weights. On GPUs with less shared memory, as much as a thread block may have.
+template <class S>
+void choose_stages(skinny_call& call, index_t blocks) {
+  const int most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const int half = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / 2 - 1024;
+  const auto bytes = [&](int slots, int stages) {
+    call.slots = larger(1, smaller(slots, call.share));
+    call.stages = larger(1, smaller(stages, call.share));
+    return skinny_shared_bytes<S>(call);
+  };
+  constexpr int choices[][2] = {{3, 4}, {3, 3}, {3, 2}, {2, 2}};
+  const bool alone = blocks <= device_attribute(cudaDevAttrMultiProcessorCount) || bytes(2, 2) > half;
+  for (const auto& [slots, stages] : choices) {
+    if (bytes(slots, stages) <= (alone ? most : half)) return;
+  }
 }
 
 template <class S, class Weights>
 void launch_skinny(const cuda& executor, skinny_call call, const Weights& weights, index_t groups) {
   const index_t strips = ceil_div(call.n, index_t{skinny_rows});
   call.strips = skinny_strips(strips * groups, call.rows);
+  call.shares = skinny_warps / call.strips;
+  call.share = ceil_div(ceil_div(call.k, skinny_depth), call.shares);
+  call.stage_bytes = call.shares * call.rows * skinny_depth * 2;
+  const index_t blocks = ceil_div(strips, index_t{call.strips});
+  choose_stages<S>(call, blocks * groups);
   const auto kernel = call.rows <= 8 ? &skinny_kernel<S, Weights, 1> : &skinny_kernel<S, Weights, 2>;
-  const int bytes = skinny_shared_bytes(call.strips, call.rows);
+  const int bytes = skinny_shared_bytes<S>(call);
   const cudaError_t pending = cudaPeekAtLastError();
   check_cuda("skinny GEMM", cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), pending);
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(strips, index_t{call.strips})), static_cast<unsigned>(groups));
+  config.gridDim = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(groups));
   config.blockDim = dim3(skinny_threads);
   config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
   config.stream = executor.stream;
@@ -517,14 +662,21 @@ void launch_skinny(const cuda& executor, skinny_call call, const Weights& weight
 
 template <class S>
 stored_weights<S> as_weights(const quantized_view<const S>& w) noexcept {
-  constexpr index_t scales = skinny_scales<S>::two ? 2 : 1;
-  const bool side_by_side =
-      w.layout == scale_layout::linear && S::block::rows == 1 && (S::block::columns == 16 || S::block::columns == 32);
-  return {w, is_aligned(w.codes, w.code_pitch, 16), side_by_side && is_aligned(w.scales, w.scale_pitch, scales)};
+  const bool side_by_side = w.layout == scale_layout::linear && (S::block::columns == 16 || S::block::columns == 32);
+  return {w, is_aligned(w.codes, w.code_pitch, 16),
+          side_by_side && is_aligned(w.scales, w.scale_pitch, skinny_part<S>::row_scale_bytes)};
 }
 template <class S>
 repacked_weights<S> as_weights(const repacked_view<const S>& w) noexcept {
   return {w};
+}
+template <class S>
+quantized_view<const std::remove_const_t<S>> as_const(const quantized_view<S>& w) noexcept {
+  return w;
+}
+template <class S>
+repacked_view<const std::remove_const_t<S>> as_const(const repacked_view<S>& w) noexcept {
+  return w;
 }
 template <class S>
 void check_weights(const quantized_view<const S>& w) {
@@ -539,7 +691,7 @@ void check_weights(const repacked_view<const S>& w) {
 }
 
 // Both products: `groups` matrices of w.rows / groups rows, one under another.
-template <class S, class W>
+template <class W>
 void multiply_skinny(const cuda& executor, matrix_view<const value<bf16>> x, const std::int32_t* offsets,
                      index_t groups, const W& w, matrix_view<float> y, const gemm_options& options) {
   check_matrix("skinny GEMM input", x);
@@ -562,14 +714,16 @@ void multiply_skinny(const cuda& executor, matrix_view<const value<bf16>> x, con
   call.y_pitch = y.pitch;
   call.m = x.rows;
   call.n = n;
-  call.k = x.cols;
+  constexpr index_t most = std::numeric_limits<int>::max() - 16 * skinny_depth;
+  if (x.cols > most) fail("K of a skinny GEMM", "at most " + std::to_string(most), std::to_string(x.cols));
+  call.k = static_cast<int>(x.cols);
   call.offsets = offsets;
   call.datum = w.datum;
   call.tile = w.tile;
   call.has_alpha = options.alpha.has_value();
   call.alpha = options.alpha.value_or(1.0f);
   call.rows = static_cast<int>(smaller(x.rows, offsets == nullptr ? index_t{16} : index_t{8}));
-  launch_skinny<S>(executor, call, as_weights(w), groups);
+  launch_skinny<typename W::scheme_type>(executor, call, as_weights(w), groups);
 }
 
 }  // namespace detail::device
@@ -579,7 +733,7 @@ template <skinny_scheme S>
 MICROSCALE_HD constexpr std::size_t repacked_bytes(index_t rows, index_t cols) noexcept {
   return static_cast<std::size_t>(ceil_div(rows, index_t{detail::device::skinny_rows}) *
                                   ceil_div(cols, index_t{detail::device::skinny_depth}) *
-                                  detail::device::skinny_piece<S>::bytes);
+                                  detail::device::skinny_part<S>::bytes);
 }
 
 // Repacks weights into `memory` (repacked_bytes, on a multiple of 16) for skinny_gemm_into. The view that comes back
@@ -595,32 +749,23 @@ repacked_view<const typename quantized_view<Q>::scheme_type> repack_into(const c
   detail::device::check_weights(w);
   detail::device::check_weights(out);
   if (w.empty()) return out;
-  const index_t pieces =
+  const index_t parts =
       ceil_div(w.rows, index_t{detail::device::skinny_rows}) * ceil_div(w.cols, index_t{detail::device::skinny_depth});
   detail::device::check_launch(executor.launch);
   detail::device::launch(executor, "repack", &detail::device::repack_kernel<S>,
-                         ceil_div(pieces, index_t{executor.launch.threads / 32}), detail::device::as_weights(w), data);
+                         ceil_div(parts, index_t{executor.launch.threads / 32}), detail::device::as_weights(w), data);
   return out;
 }
 
-// y = x W^T (m x n, from x: m x k and W: n x k) as the head of this file says. Made for m up to 16; more rows take a
+// y = x W^T (m x n, from x: m x k and W: n x k) as the head of this file says; `w` is a quantized_view, or the
+// repacked_view of one. Made for m up to 16; more rows take a
 // pass over the weights for each 16. K = 0 gives zeros. Rows of x that begin on 16 bytes are read faster, and so are
 // rows of codes.
-template <class Q>
-void skinny_gemm_into(const cuda& executor, matrix_view<const value<bf16>> x, quantized_view<Q> w, matrix_view<float> y,
+template <class W>
+void skinny_gemm_into(const cuda& executor, matrix_view<const value<bf16>> x, W w, matrix_view<float> y,
                       const gemm_options& options = {}) {
-  using S = typename quantized_view<Q>::scheme_type;
-  static_assert(skinny_scheme<S>);
-  const quantized_view<const S> weights = w;
-  detail::device::multiply_skinny<S>(executor, x, nullptr, 1, weights, y, options);
-}
-template <class Q>
-void skinny_gemm_into(const cuda& executor, matrix_view<const value<bf16>> x, repacked_view<Q> w, matrix_view<float> y,
-                      const gemm_options& options = {}) {
-  using S = typename repacked_view<Q>::scheme_type;
-  static_assert(skinny_scheme<S>);
-  const repacked_view<const S> weights = w;
-  detail::device::multiply_skinny<S>(executor, x, nullptr, 1, weights, y, options);
+  static_assert(skinny_scheme<typename W::scheme_type>);
+  detail::device::multiply_skinny(executor, x, nullptr, 1, detail::device::as_const(w), y, options);
 }
 
 // The same for a mixture of experts: `w` holds `experts` matrices of n rows one under another (n a multiple of 16
@@ -634,15 +779,8 @@ void grouped_skinny_gemm_into(const cuda& executor, matrix_view<const value<bf16
     detail::fail("experts of a grouped GEMM", "1 to 65535 of a multiple of 16 rows each",
                  std::to_string(experts) + " in " + std::to_string(w.rows) + " rows");
   }
-  using S = typename W::scheme_type;
-  static_assert(skinny_scheme<S>);
-  if constexpr (requires { w.codes; }) {
-    const quantized_view<const S> weights = w;
-    detail::device::multiply_skinny<S>(executor, x, offsets, experts, weights, y, options);
-  } else {
-    const repacked_view<const S> weights = w;
-    detail::device::multiply_skinny<S>(executor, x, offsets, experts, weights, y, options);
-  }
+  static_assert(skinny_scheme<typename W::scheme_type>);
+  detail::device::multiply_skinny(executor, x, offsets, experts, detail::device::as_const(w), y, options);
 }
 
 }  // namespace microscale

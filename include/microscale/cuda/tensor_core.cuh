@@ -123,6 +123,24 @@ __device__ inline float add_rz(float a, float b) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------
+// Copies into shared memory that a thread waits for itself: those committed together, all but the last few.
+
+template <int Bytes>
+__device__ void copy_async(void* to, const void* from) {
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(Bytes)
+                 : "memory");
+  }
+}
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Pending>
+__device__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// ---------------------------------------------------------------------------------------------------------------
 // Barriers in shared memory, and copies that report to them.
 
 __device__ inline void barrier_init(std::uint32_t barrier, unsigned arrivals) {
