@@ -210,6 +210,7 @@ void large(table& out, const blas& b, const char* what, index_t m, index_t n, in
   device_array<float> c(m * n);
   const auto y = ms::matrix(c.data(), m, n);
   const std::size_t k64_bytes = ms::gemm_workspace<ms::blackwell_k64>(ms::cuda{}, x.view, w.view);
+  const std::span<std::byte> none;
   const std::size_t vendor_bytes = ms::gemm_workspace<ms::vendor>(ms::cuda_blas{}, x.view, w.view);
   device_array<std::byte> memory(static_cast<index_t>(std::max(k64_bytes, vendor_bytes)));
   std::vector<contender> all;
@@ -231,7 +232,49 @@ void large(table& out, const blas& b, const char* what, index_t m, index_t n, in
     ms::gemm_into<ms::blackwell_k64>(ms::cuda{.stream = s}, x.view, w.view, y, {},
                                      std::span<std::byte>(memory.data(), k64_bytes));
   });
+  // The definition's kernel takes seconds for large products, and for these scales: their sums need more than binary64.
+  if (binades == 1) {
+    const std::span<std::byte> workspace(memory.data(), k64_bytes);
+    all.emplace_back("exact_f32", 1, [&, workspace](cudaStream_t s, int) {
+      ms::gemm_into<ms::exact_f32>(ms::cuda{.stream = s}, x.view, w.view, y, {}, workspace);
+    });
+  }
+  if (m * n * k <= index_t{1} << 30) {
+    all.emplace_back("exact_f32 by definition", 1, [&](cudaStream_t s, int) {
+      ms::gemm_into<ms::exact_f32>(ms::cuda{.stream = s}, x.view, w.view, y, {}, none);
+    });
+    all.emplace_back("k64 by definition", 1, [&](cudaStream_t s, int) {
+      ms::gemm_into<ms::blackwell_k64>(ms::cuda{.stream = s}, x.view, w.view, y, {}, none);
+    });
+  }
   out.row(what, m, n, k, all);
+}
+
+// Experts of equal height in one call, as a loop of cuBLAS's would take them.
+template <class S>
+void batched(table& out, const blas& b, const char* what, index_t groups, index_t m, index_t n, index_t k) {
+  const operand<S> x(groups * m, k, 1), w(groups * n, k, 2);
+  device_array<float> c(groups * m * n);
+  const auto y = ms::matrix(c.data(), groups * m, n);
+  const ms::cuda_blas executor{.handle = b.handle()};
+  const std::size_t vendor_bytes = ms::batched_gemm_workspace<ms::vendor>(executor, x.view, w.view, groups);
+  const std::size_t k64_bytes = ms::batched_gemm_workspace<ms::blackwell_k64>(ms::cuda{}, x.view, w.view, groups);
+  device_array<std::byte> memory(static_cast<index_t>(std::max(k64_bytes, vendor_bytes)));
+  std::vector<contender> all;
+  all.emplace_back("cuBLAS BF16", 1, [&](cudaStream_t s, int) {
+    for (index_t g = 0; g < groups; ++g) {
+      b.multiply(s, x.decoded.data() + g * m * k, w.decoded.data() + g * n * k, c.data() + g * m * n, m, n, k);
+    }
+  });
+  all.emplace_back("decode + cuBLAS", 1, [&](cudaStream_t s, int) {
+    ms::batched_gemm_into<ms::vendor>(ms::cuda_blas{.handle = b.handle(), .executor = {.stream = s}}, x.view, w.view, y,
+                                      groups, {}, std::span<std::byte>(memory.data(), vendor_bytes));
+  });
+  all.emplace_back("blackwell_k64", 1, [&](cudaStream_t s, int) {
+    ms::batched_gemm_into<ms::blackwell_k64>(ms::cuda{.stream = s}, x.view, w.view, y, groups, {},
+                                             std::span<std::byte>(memory.data(), k64_bytes));
+  });
+  out.row(what, groups * m, n, k, all);
 }
 
 template <class S>
@@ -281,9 +324,11 @@ int main(int argc, char** argv) {
   if (which != "skinny") {
     for (const index_t s : {4096, 8192}) large<ms::ue5m3_single>(out, b, "UE5M3", s, s, s);
     for (const index_t s : {4096, 8192}) large<ms::ue5m3_single>(out, b, "UE5M3 over 14 binades", s, s, s, 14);
+    large<ms::nvfp4>(out, b, "NVFP4", 1024, 1024, 1024);
     for (const index_t m : {128, 1024, 8192}) large<ms::ue5m3_single>(out, b, "UE5M3", m, 16384, 4096);
     large<ms::mxfp4>(out, b, "MXFP4", 8192, 8192, 8192);
     large<ms::nvfp4>(out, b, "NVFP4", 8192, 8192, 8192);
+    batched<ms::nvfp4>(out, b, "8 experts, NVFP4", 8, 512, 4096, 4096);
   }
   if (which != "large") {
     skinny<ms::nvfp4>(out, b, "NVFP4", 16384, 16384, {1, 4, 8, 16});

@@ -100,6 +100,89 @@ void test_pair(results& r, cublasHandle_t handle, const char* name) {
   r.end_group(name);
 }
 
+// Several products in one call, each row within its bound of the sum in binary64, rows of none left alone; one tensor
+// scale, or one for each matrix.
+void test_groups(results& r, cublasHandle_t handle) {
+  using scheme = ms::nvfp4;
+  constexpr index_t groups = 4, rows = 80, n = 24, k = 112;
+  random_source random(9);
+  const operand<scheme> a(random, rows, k), b(random, groups * n, k);
+  std::vector<float> own;
+  for (int g = 0; g < groups; ++g) own.push_back(std::ldexp(1.0f + random.uniform(), random.below(9) - 4));
+  const device_array<float> own_on_device(own);
+  const ms::cuda_blas blas{.handle = handle};
+  for (const bool equal : {false, true}) {
+    for (const bool own_scales : {false, true}) {
+      const std::vector<std::int32_t> ends =
+          equal ? std::vector<std::int32_t>{0, 20, 40, 60, 80} : std::vector<std::int32_t>{3, 30, 30, 61, 77};
+      auto x = a.view(), w = b.view();
+      ms::quantized_view<const scheme> host_x = a.host.view(), host_w = b.host.view();
+      if (own_scales) {
+        x.tile.rows = host_x.tile.rows = rows / groups;
+        w.tile.rows = host_w.tile.rows = n;
+        x.datum = w.datum = own_on_device.data();
+        host_x.datum = host_w.datum = own.data();
+      }
+      device_array<float> c(static_cast<std::size_t>(rows * n));
+      const auto y = ms::matrix(c.data(), rows, n);
+      const std::size_t bytes = equal ? ms::batched_gemm_workspace<ms::vendor>(blas, x, w, groups)
+                                      : ms::grouped_gemm_workspace<ms::vendor>(blas, x, w);
+      const device_array<std::byte> memory(bytes);
+      const std::span<std::byte> workspace(memory.data(), bytes);
+      if (equal) {
+        ms::batched_gemm_into<ms::vendor>(blas, x, w, y, groups, {}, workspace);
+      } else {
+        ms::grouped_gemm_into<ms::vendor>(blas, x, w, y, std::span<const std::int32_t>(ends), {}, workspace);
+      }
+      synchronize("groups");
+      const auto got = c.host();
+      bool within = true, alone = true;
+      const auto value_of = [](const ms::quantized_view<const scheme>& q, index_t row, index_t at) {
+        return static_cast<double>(scheme::element::decode(q.code(row, at))) *
+               static_cast<double>(scheme::scale::decode(q.scale(row, at))) *
+               static_cast<double>(q.factors(q.tile_index(row, 0)).decode);
+      };
+      for (index_t i = 0; i < rows; ++i) {
+        index_t g = 0;
+        while (g < groups && i >= ends[static_cast<std::size_t>(g + 1)]) ++g;
+        const bool none = i < ends[0] || g == groups;
+        for (index_t j = 0; j < n; ++j) {
+          const float value = got[static_cast<std::size_t>(i * n + j)];
+          if (none) {
+            alone = alone && float_bits(value) == 0xA5A5A5A5u;
+            continue;
+          }
+          double sum = 0, magnitude = 0;
+          for (index_t at = 0; at < k; ++at) {
+            const double p = value_of(host_x, i, at) * value_of(host_w, g * n + j, at);
+            sum += p;
+            magnitude += std::fabs(p);
+          }
+          within = within && std::fabs(static_cast<double>(value) - sum) <= (k + 4) * 0x1p-23 * magnitude;
+        }
+      }
+      const std::string what = std::string(equal ? "batched" : "grouped") + (own_scales ? ", scales of their own" : "");
+      r.expect(within, what + ": error bound");
+      r.expect(alone, what + ": rows of none");
+      r.add_elements(static_cast<std::uint64_t>(rows * n));
+    }
+  }
+  const std::array<std::int32_t, 3> wrong = {0, 50, 40};
+  device_array<float> c(static_cast<std::size_t>(rows * groups * n / 2));
+  const std::size_t bytes = ms::grouped_gemm_workspace<ms::vendor>(blas, a.view(), b.view());
+  const device_array<std::byte> memory(bytes);
+  bool thrown = false;
+  try {
+    ms::grouped_gemm_into<ms::vendor>(blas, a.view(), b.view(), ms::matrix(c.data(), rows, groups * n / 2),
+                                      std::span<const std::int32_t>(wrong), {},
+                                      std::span<std::byte>(memory.data(), bytes));
+  } catch (const ms::error&) {
+    thrown = true;
+  }
+  r.expect(thrown, "offsets that descend");
+  r.end_group("groups");
+}
+
 // Exported scales against the layout's own formula, padding zero.
 void test_export(results& r) {
   random_source random(8);
@@ -245,6 +328,7 @@ int main() {
   test_pair<ms::nvfp4, ms::nvfp4>(r, handle, "nvfp4 x nvfp4");
   test_pair<ms::ue5m3_fp4, ms::ue5m3_fp4_2d>(r, handle, "ue5m3_fp4 x ue5m3_fp4_2d");
   test_pair<ms::mxfp4, ms::mxfp8_e4m3>(r, handle, "mxfp4 x mxfp8_e4m3");
+  test_groups(r, handle);
   test_export(r);
   test_handle(r, handle);
   test_bf16(r, handle);
