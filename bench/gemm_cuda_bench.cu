@@ -328,7 +328,7 @@ int main(int argc, char** argv) {
     for (const index_t m : {128, 1024, 8192}) large<ms::ue5m3_single>(out, b, "UE5M3", m, 16384, 4096);
     large<ms::mxfp4>(out, b, "MXFP4", 8192, 8192, 8192);
     large<ms::nvfp4>(out, b, "NVFP4", 8192, 8192, 8192);
-    batched<ms::nvfp4>(out, b, "8 experts, NVFP4", 8, 512, 4096, 4096);
+    batched<ms::nvfp4>(out, b, "8 x NVFP4", 8, 512, 4096, 4096);
   }
   if (which != "large") {
     skinny<ms::nvfp4>(out, b, "NVFP4", 16384, 16384, {1, 4, 8, 16});

@@ -113,7 +113,13 @@ void test_scheme(results& r, const char* name) {
                          {2, 5, 0, 1, 0, 0, 0, 4, false},
                          {5, 40, 600, 1, 0, 0, 0, -1, false},
                          {29, 32, 640, 4, 0, 0, 2, 4, false},
-                         {12, 48, 96, 3, 0, 16, 0, 4, true}}) {
+                         {12, 48, 96, 3, 0, 16, 0, 4, true},
+                         // Long rows, so that x goes through its stages in each of the ways that there are.
+                         {1, 20, 16896, 1, 0, 0, 0, 4, false},
+                         {5, 24, 17000, 1, 0, 12, 0, 4, false},
+                         {6, 24, 16896, 1, 0, 0, 0, 4, false},
+                         {8, 48, 16896, 1, 0, 0, 0, 4, false},
+                         {16, 20, 17000, 1, 0, 0, 0, 4, false}}) {
     const weights<S> host(random, s);
     std::vector<std::uint16_t> codes;
     for (index_t i = 0; i < s.m * (s.k + s.x_gap); ++i) {

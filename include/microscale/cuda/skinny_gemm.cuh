@@ -112,30 +112,37 @@ struct stored_weights {
   struct cursor {
     const std::uint8_t* codes;                 // of row l / 4
     const typename S::scale::storage* scales;  // of row l % 16
+    const std::uint8_t* lower_codes;           // of row l / 4 + 8
     index_t row;                               // the strip's first
-    index_t k;
+    int part;
+    int whole;  // parts before this one lie inside the matrix
   };
-  __device__ cursor at(index_t strip, index_t part_of_strip, int lane) const {
-    const index_t row = strip * skinny_rows, k = part_of_strip * skinny_depth;
-    return {w.codes + (row + lane / 4) * w.code_pitch + k / 2 + lane % 4 * 16,
-            w.scales + (row + lane % skinny_rows) / S::block::rows * w.scale_pitch + k / S::block::columns, row, k};
+  __device__ cursor at(index_t strip, int part_of_strip, int lane) const {
+    const index_t row = strip * skinny_rows, k = index_t{part_of_strip} * skinny_depth;
+    const std::uint8_t* const codes = w.codes + (row + lane / 4) * w.code_pitch + k / 2 + lane % 4 * 16;
+    return {codes,
+            w.scales + (row + lane % skinny_rows) / S::block::rows * w.scale_pitch + k / S::block::columns,
+            codes + 8 * w.code_pitch,
+            row,
+            part_of_strip,
+            row + skinny_rows <= w.rows ? static_cast<int>(w.cols / skinny_depth) : 0};
   }
   // Copies the part at `c`, and goes on to the next.
   __device__ void copy(cursor& c, std::uint8_t* to, const skinny_place& place) const {
-    const bool inside = c.row + skinny_rows <= w.rows && c.k + skinny_depth <= w.cols;
+    const bool inside = c.part < c.whole;
     const int lane = place.lane;
     std::uint8_t* const own = to + place.codes;
     if (inside && wide_codes) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         copy_async<16>(own + part::codes_at(half, 0), c.codes + half * 64);
-        copy_async<16>(own + part::codes_at(half, 1), c.codes + half * 64 + 8 * w.code_pitch);
+        copy_async<16>(own + part::codes_at(half, 1), c.lower_codes + half * 64);
       }
     } else {
 #pragma unroll 1
       for (int i = 0; i < 4; ++i) {
         *reinterpret_cast<uint4*>(own + part::codes_at(i / 2, i % 2)) =
-            codes_of(c.row + lane / 4 + 8 * (i % 2), c.k + i / 2 * 128 + lane % 4 * 32);
+            codes_of(row_of(c, lane, i), column_of(c, lane, i));
       }
     }
     if (inside && wide_scales) {
@@ -145,13 +152,13 @@ struct stored_weights {
     } else {
 #pragma unroll 1
       for (int i = 0; i < 4; ++i) {
-        *reinterpret_cast<typename part::lane_scales*>(to + place.scales + scale_offset(i / 2, i % 2)) =
-            static_cast<typename part::lane_scales>(
-                scales_of(c.row + lane / 4 + 8 * (i % 2), c.k + i / 2 * 128 + lane % 4 * 32));
+        *reinterpret_cast<lane_scales*>(to + place.scales + scale_offset(i / 2, i % 2)) =
+            static_cast<lane_scales>(scales_of(row_of(c, lane, i), column_of(c, lane, i)));
       }
     }
-    c.k += skinny_depth;
+    ++c.part;
     c.codes += skinny_depth / 2;
+    c.lower_codes += skinny_depth / 2;
     c.scales += skinny_depth / S::block::columns;
   }
   __device__ static void spread(std::uint32_t word, const skinny_multipliers& by, std::uint32_t (&pairs)[4]) {
@@ -174,6 +181,11 @@ struct stored_weights {
  private:
   using lane_scales = typename part::lane_scales;
 
+  // Of a lane's i-th 32 weights.
+  __device__ static index_t row_of(const cursor& c, int lane, int i) { return c.row + lane / 4 + 8 * (i % 2); }
+  __device__ static index_t column_of(const cursor& c, int lane, int i) {
+    return index_t{c.part} * skinny_depth + i / 2 * 128 + lane % 4 * 32;
+  }
   __device__ static constexpr int scale_offset(int half, int which) {
     return half * part::of_lane + which * 8 * part::row_scale_bytes;
   }
@@ -214,7 +226,7 @@ struct repacked_weights {
     const std::uint8_t* codes;
     const std::uint8_t* scales;
   };
-  __device__ cursor at(index_t strip, index_t part_of_strip, int lane) const {
+  __device__ cursor at(index_t strip, int part_of_strip, int lane) const {
     const index_t parts = ceil_div(w.cols, index_t{skinny_depth});
     const std::uint8_t* const from = w.data + (strip * parts + part_of_strip) * part::bytes;
     return {from + lane * 16, from + scales_at(lane)};
@@ -281,7 +293,7 @@ __global__ void __launch_bounds__(largest_thread_block)
 #pragma unroll 1
   for (index_t i = blockIdx.x * index_t{blockDim.x / 32} + threadIdx.x / 32; i < parts;
        i += gridDim.x * index_t{blockDim.x / 32}) {
-    auto at = from.at(i / per_strip, i % per_strip, lane);
+    auto at = from.at(i / per_strip, static_cast<int>(i % per_strip), lane);
     from.copy(at, slot, place);
     commit_copies();
     wait_copies<0>();
@@ -346,16 +358,17 @@ struct skinny_call {
   int shares;  // of k: skinny_warps / strips
   int share;   // parts of a warp
   int rows;    // of x at a time
+  int unit;    // parts whose x is one stage
+  int stages;  // of x: 1 if it holds all parts of a share, else 2, 3 or 4
   int stage_bytes;
-  int stages;  // of x: all parts of a share, or 2, 3, 4 of them
-  int slots;   // of a ring of weights, at most skinny_ring
+  int slots;  // of a ring of weights, at most skinny_ring
   skinny_multipliers by;
 };
 
-// A row of x that a part needs: where its share begins, in memory and in a stage.
+// A row of x for a share of k: where it begins, in memory and in a stage.
 struct skinny_row {
   const value<bf16>* from;
-  int to;
+  int to;  // and 32 for each odd row
   int k;
 };
 inline constexpr int skinny_most_rows = 64;  // of all shares
@@ -370,42 +383,47 @@ constexpr int skinny_shared_bytes(const skinny_call& call) noexcept {
 }
 
 // Where 16-byte piece u of a row of x lies, from its beginning: pieces that four lanes of two rows read together are in
-// different banks.
-__device__ inline int skinny_piece_of(int row, int u) { return (u ^ (u >> 3 & 1) ^ (row & 1) << 1) * 16; }
+// different banks. In an odd row, two pieces further on or back.
+__device__ inline int skinny_piece_of(int u) { return (u ^ (u >> 3 & 1)) * 16; }
+__device__ inline int skinny_swap_of(int row) { return row % 2 * 32; }
 
-// The rows of x of a thread block, and what its lanes do with them: a warp takes a row.
+// The rows of x of a thread block, and what its lanes do with them: a warp takes the part of a row.
 struct skinny_activations {
   const skinny_row* rows;
   int warp;
   int count;  // of rows
-  int piece;  // the lane's, in an even row
+  int piece;  // the lane's
 
   __device__ skinny_activations(const skinny_call& call, std::uint8_t* shared, index_t first, int rows_of_x)
       : rows(reinterpret_cast<const skinny_row*>(shared)),
         warp(held(static_cast<int>(threadIdx.x / 32))),
         count(held(call.shares * rows_of_x)),
-        piece(held(skinny_piece_of(0, static_cast<int>(threadIdx.x % 32)))) {
+        piece(held(skinny_piece_of(static_cast<int>(threadIdx.x % 32)))) {
     const int i = static_cast<int>(threadIdx.x);
     if (i < count) {
       const int share = i / rows_of_x, r = i - share * rows_of_x, k = share * call.share * skinny_depth;
+      const int row = share * call.rows + r;
       reinterpret_cast<skinny_row*>(shared)[i] = {call.x + (first + r) * call.x_pitch + k,
-                                                  (share * call.rows + r) * skinny_depth * 2, k};
+                                                  row * call.unit * skinny_depth * 2 + skinny_swap_of(row), k};
     }
   }
-  // Calls f(row, place of the lane's piece in `stage`) for the rows of this warp.
+  // Calls f(row, part of the unit, place of the lane's piece in `stage`) for this warp's share of a stage.
   template <class F>
-  __device__ void for_own(std::uint8_t* stage, F&& f) const {
+  __device__ void for_own(int unit, std::uint8_t* stage, F&& f) const {
 #pragma unroll 1
-    for (int i = warp; i < count; i += skinny_warps) {
-      const skinny_row row = rows[i];
-      f(row, stage + row.to + (piece ^ (row.to / (skinny_depth * 2) & 1) * 32));
+    for (int part = 0; part < unit; ++part) {
+#pragma unroll 1
+      for (int i = (warp + part) % skinny_warps; i < count; i += skinny_warps) {
+        const skinny_row row = rows[i];
+        f(row, part, stage + part * skinny_depth * 2 + (row.to ^ piece));
+      }
     }
   }
-  // Brings part `at` of each share into a stage, zeros beyond the columns.
-  __device__ void load(const skinny_call& call, std::uint8_t* stage, int at) const {
-    for_own(stage, [&](const skinny_row& row, std::uint8_t* to) {
-      const int offset = at * skinny_depth + static_cast<int>(threadIdx.x % 32) * 8;
-      if (call.wide && row.k + (at + 1) * skinny_depth <= call.k) {
+  // Brings the parts from `first` on of each share into a stage, zeros beyond the columns.
+  __device__ void load(const skinny_call& call, std::uint8_t* stage, int first) const {
+    for_own(call.unit, stage, [&](const skinny_row& row, int part, std::uint8_t* to) {
+      const int begin = (first + part) * skinny_depth, offset = begin + static_cast<int>(threadIdx.x % 32) * 8;
+      if (call.wide && row.k + begin + skinny_depth <= call.k) {
         copy_async<16>(to, row.from + offset);
         return;
       }
@@ -418,8 +436,8 @@ struct skinny_activations {
     });
   }
   // Puts neighbours i and i + 4 of each eight together, as the codes of weights as stored come apart.
-  __device__ void pair(std::uint8_t* stage) const {
-    for_own(stage, [](const skinny_row&, std::uint8_t* at) {
+  __device__ void pair(const skinny_call& call, std::uint8_t* stage) const {
+    for_own(call.unit, stage, [](const skinny_row&, int, std::uint8_t* at) {
       const uint4 b = *reinterpret_cast<const uint4*>(at);
       *reinterpret_cast<uint4*>(at) = make_uint4(select_bytes(b.x, b.z, 0x5410), select_bytes(b.x, b.z, 0x7632),
                                                  select_bytes(b.y, b.w, 0x5410), select_bytes(b.y, b.w, 0x7632));
@@ -458,7 +476,8 @@ struct skinny_operands : skinny_place {
       const int r = t * 8 + lane / 4 < rows ? t * 8 + lane / 4 : 0, row = share * call.rows + r;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        eights[t][i] = held(row * skinny_depth * 2 + skinny_piece_of(row, lane % 4 * 4 + i));
+        eights[t][i] =
+            held(row * call.unit * skinny_depth * 2 + (skinny_swap_of(row) ^ skinny_piece_of(lane % 4 * 4 + i)));
       }
     }
   }
@@ -508,14 +527,13 @@ __device__ float skinny_alpha(const skinny_call& call, index_t weight_row) {
   }
 }
 
-// Waits for a part and for its x. The part was asked for three parts ago (with two slots, which come with two stages,
-// two) and its x, unless all of it is there from the beginning, `stages` - 1 parts ago. What came later may still be
-// under way.
-__device__ inline void wait_for_part(bool all_of_x, int stages) {
+// Waits for a part: it was asked for three parts ago (with fewer slots, which come with two stages, fewer), and what
+// came later may still be under way. So it is, `behind` parts later, with the x that a thread asked for itself.
+__device__ inline void wait_for_part(int behind) {
   static_assert(skinny_ring == 3);
-  if (all_of_x || stages >= 4) {
+  if (behind > 2) {
     wait_copies<2>();
-  } else if (stages == 3) {
+  } else if (behind == 2) {
     wait_copies<1>();
   } else {
     wait_copies<0>();
@@ -538,33 +556,44 @@ __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, 
   std::uint8_t* const stages = shared + skinny_head_bytes - 1024;
   std::uint8_t* const rings = stages + call.stages * call.stage_bytes;
   std::uint8_t* const ring = rings + held(warp * call.slots * part::bytes);
-  const bool all_of_x = call.stages >= call.share;
-  const int x_at_once = all_of_x ? call.share : call.stages - 1;
+  // How many parts ahead x is asked for; all of it, if there is one stage.
+  const int ahead = call.stages == 1 ? call.unit : (call.stages - 1) * call.unit;
+  const int behind = call.stages == 1 || ahead > skinny_ring ? skinny_ring : ahead;
   auto cursor = weights.at(group * strips + group_strip, begin, lane);
   __syncthreads();
 #pragma unroll 1
-  for (int i = 0; i < larger(skinny_ring, x_at_once); ++i) {
+  for (int i = 0; i < skinny_ring; ++i) {
     if (i < smaller(call.slots, count)) weights.copy(cursor, ring + i * part::bytes, lanes);
-    if (i < x_at_once) x.load(call, stages + i * call.stage_bytes, i);
-    if (i < skinny_ring) commit_copies();
+    if (i < larger(1, call.stages - 1)) x.load(call, stages + i * call.stage_bytes, i * call.unit);
+    commit_copies();
   }
   const skinny_operands<Tiles> place(lanes, call, rows, share);
   float sums[Tiles][2][4] = {};
-  int slot = 0, stage = 0, stage_before = (call.stages - 1) * call.stage_bytes;  // places in their rings
+  int slot = 0;                                               // place in the ring
+  int stage = -call.stage_bytes, next = 0, unit = call.unit;  // in the stages; the next one; parts of this one done
 #pragma unroll 1
   for (int at = 0; at < call.share; ++at) {
-    wait_for_part(all_of_x, call.stages);
-    if constexpr (!Weights::repacked) x.pair(stages + stage);
-    __syncthreads();
-    if (at < count) add_part<S, Weights>(ring + slot, stages + stage, place, multipliers, call.by, sums);
+    wait_for_part(behind);
+    if (unit == call.unit) {
+      if constexpr (!Weights::repacked) x.pair(call, stages + next);
+      __syncthreads();
+      // The stage that every warp has left takes what is to follow those under way.
+      const int free = stage < 0 ? (call.stages - 1) * call.stage_bytes : stage;
+      if (at + ahead < call.share) x.load(call, stages + free, at + ahead);
+      stage = next;
+      next = next + call.stage_bytes == call.stages * call.stage_bytes ? 0 : next + call.stage_bytes;
+      unit = 0;
+    } else if constexpr (!Weights::repacked) {
+      __syncwarp();  // scales are copied by other lanes
+    }
+    if (at < count) {
+      add_part<S, Weights>(ring + slot, stages + stage + unit * skinny_depth * 2, place, multipliers, call.by, sums);
+    }
     if constexpr (!Weights::repacked) __syncwarp();  // before the scales are written over
     if (at + call.slots < count) weights.copy(cursor, ring + slot, lanes);
-    // Into the stage before this one, which every warp has left.
-    if (at + x_at_once < call.share) x.load(call, stages + stage_before, at + x_at_once);
     commit_copies();
     slot = slot + part::bytes == call.slots * part::bytes ? 0 : slot + part::bytes;
-    stage_before = stage;
-    stage = stage + call.stage_bytes == call.stages * call.stage_bytes ? 0 : stage + call.stage_bytes;
+    ++unit;
   }
   // The shares of each output, added in order.
   wait_copies<0>();
@@ -621,21 +650,24 @@ inline int skinny_strips(index_t strips, int rows) noexcept {
   return per_block;
 }
 
-// As much memory as leaves room for two thread blocks on a multiprocessor, if there are so many: first to have four
-// stages of x, then three slots of weights. On GPUs with less shared memory, as much as a thread block may have.
+// As much memory as leaves room for two thread blocks on a multiprocessor, if there are so many, else as much as one
+// may have: with all of x in it, if possible, so that warps need not wait for each other; else in long stages.
 template <class S>
 void choose_stages(skinny_call& call, index_t blocks) {
   const int most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const int half = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / 2 - 1024;
-  const auto bytes = [&](int slots, int stages) {
+  const auto bytes = [&](int slots, int stages, int unit) {
     call.slots = larger(1, smaller(slots, call.share));
-    call.stages = larger(1, smaller(stages, call.share));
+    call.stages = stages;
+    call.unit = larger(1, unit);
+    call.stage_bytes = call.shares * call.rows * call.unit * skinny_depth * 2;
     return skinny_shared_bytes<S>(call);
   };
-  constexpr int choices[][2] = {{3, 4}, {3, 3}, {3, 2}, {2, 2}};
-  const bool alone = blocks <= device_attribute(cudaDevAttrMultiProcessorCount) || bytes(2, 2) > half;
-  for (const auto& [slots, stages] : choices) {
-    if (bytes(slots, stages) <= (alone ? most : half)) return;
+  const int choices[][3] = {{3, 1, call.share}, {3, 4, 2}, {3, 3, 2}, {3, 4, 1},
+                            {3, 3, 1},          {3, 2, 1}, {2, 2, 1}, {1, 2, 1}};
+  const bool alone = blocks <= device_attribute(cudaDevAttrMultiProcessorCount) || bytes(2, 2, 1) > half;
+  for (const auto& [slots, stages, unit] : choices) {
+    if (bytes(slots, stages, unit) <= (alone ? most : half)) return;
   }
 }
 
@@ -645,7 +677,6 @@ void launch_skinny(const cuda& executor, skinny_call call, const Weights& weight
   call.strips = skinny_strips(strips * groups, call.rows);
   call.shares = skinny_warps / call.strips;
   call.share = ceil_div(ceil_div(call.k, skinny_depth), call.shares);
-  call.stage_bytes = call.shares * call.rows * skinny_depth * 2;
   const index_t blocks = ceil_div(strips, index_t{call.strips});
   choose_stages<S>(call, blocks * groups);
   const auto kernel = call.rows <= 8 ? &skinny_kernel<S, Weights, 1> : &skinny_kernel<S, Weights, 2>;
