@@ -164,6 +164,33 @@ TEST_CASE("an encoder that loses the sign of zero", "[harness]") {
   CHECK(mc::check_encoder<ms::e2m1>(unsigned_zero, {.negative_zero = false}).passed());
 }
 
+TEST_CASE("an encoder that is wrong about one number", "[harness]") {
+  const auto wrong_about = [](std::uint32_t bits) {
+    return [bits](float x) {
+      const auto code = ms::e2m1::encode(x);
+      return ms::fp32::bits(x) == bits ? static_cast<ms::e2m1::storage>(code ^ 1) : code;
+    };
+  };
+  // The largest finite numbers, which infinities follow; infinities; a NaN of either sign.
+  for (const std::uint32_t bits : {0x7F7FFFFFu, 0xFF7FFFFFu, 0x7F800000u, 0xFF800000u, 0x7FC00000u, 0xFFC00000u}) {
+    const bool finite = ms::fp32::is_finite(ms::fp32::from_bits(bits));
+    CHECK(mc::check_encoder<ms::e2m1>(wrong_about(bits)).different == 1);
+    const auto r = mc::check_encoder<ms::e2m1>(wrong_about(bits), {.nonfinite = false});
+    CHECK(r.different == (finite ? 1 : 0));
+    CHECK(r.cases + 4 == mc::check_encoder<ms::e2m1>(wrong_about(bits)).cases);
+  }
+}
+
+TEST_CASE("every float, in the order of its bits", "[harness]") {
+  std::uint64_t seen = 0;
+  const auto first_chunks = [&](const float* x, std::size_t count, ms::e2m1::storage*) {
+    for (std::size_t i = 0; i < count; ++i) seen += ms::fp32::bits(x[i]) == seen ? 1 : 0;
+    if (seen >= 3 << 19) throw seen;
+  };
+  CHECK_THROWS_AS(mc::check_encoder<ms::e2m1>(first_chunks, {.every_float = true}), std::uint64_t);
+  CHECK(seen == 2 << 20);
+}
+
 TEST_CASE("a stochastic encoder that is off by one draw", "[harness]") {
   using midpoint = ms::stochastic_midpoint8;
   const auto right = [](float x, std::uint32_t r) {

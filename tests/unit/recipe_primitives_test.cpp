@@ -9,6 +9,8 @@
 #include <microscale/recipe/pairwise_sparse.hpp>
 #include <microscale/recipe/second_moment.hpp>
 #include <microscale/recipe/shrinkage.hpp>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "support/adversarial.hpp"
@@ -267,6 +269,18 @@ TEST_CASE("attention: scores of four-bit operands, softmax, values in BF16") {
   }
 }
 
+TEST_CASE("attention: scores of thousands, of either sign, are shares of their row") {
+  for (const float size : {40.0f, -40.0f}) {
+    const numbers q(3 * 16, size), k(3 * 16, 40.0f), v{1, 2, 4};
+    numbers o(3);
+    const numbers p =
+        ms::attention_forward(ms::sequential{}, of(q, 3, 16), of(k, 3, 16), of(v, 3, 1), ms::matrix(o, 3, 1));
+    const float third = bf16(1.0 / 3);
+    CHECK(p == numbers{1, 0, 0, 0.5f, 0.5f, 0, third, third, third});
+    CHECK(o == numbers{1, 1.5f, third * 7});
+  }
+}
+
 TEST_CASE("attention backward: dS in four bits, on numbers whose sums are exact") {
   constexpr index_t n = 16, width = 16, depth = 16;
   adversarial::numbers random(13);
@@ -310,6 +324,17 @@ TEST_CASE("attention, low-rank layers and moments refuse what does not fit, befo
   };
   for (const std::size_t probabilities : {0, 11, 13}) CHECK_THROWS_AS(backward(probabilities, d_o.data()), ms::error);
   CHECK_THROWS_AS(backward(12, nullptr), ms::error);
+  for (const auto& [rows, cols] : {std::pair<index_t, index_t>{5, 3}, {3, 4}, {2, 5}}) {
+    std::string said;
+    try {
+      ms::attention_backward(ms::host{.threads = 1}, of(q, 3, 16), of(k, 4, 16), of(v, 4, 5), numbers(12),
+                             of(d_o, rows, cols), ms::matrix(dq, 3, 16), ms::matrix(dk, 4, 16), ms::matrix(dv, 4, 5));
+    } catch (const ms::error& e) {
+      said = e.what();
+    }
+    CHECK(said ==
+          "microscale: shape of dO: expected 3 x 5, got " + std::to_string(rows) + " x " + std::to_string(cols));
+  }
   CHECK((dq == numbers(q.size(), 7.0f) && dk == numbers(k.size(), 7.0f) && dv == numbers(v.size(), 7.0f)));
   CHECK_NOTHROW(backward(12, d_o.data()));
 

@@ -78,22 +78,31 @@ void quantize_one_block(matrix_view<T> in, const quantized_view<S>& out, const t
   store_block(out, quantize_block_at<S>(x, t, rounding, row, k, out.cols, extent), block_row, block_col);
 }
 
-// Block rows [first, last) of the stored grid; factors_at(i) gives the tensor factors of tile i.
-template <quantization_scheme S, class T, class FactorsAt, rounding_mode R>
-void quantize_block_rows(matrix_view<T> in, quantized_view<S> out, const FactorsAt& factors_at, axis along, R rounding,
-                         index_t first, index_t last) {
-  using block = typename S::block;
+// f(block row, block column, tensor factors) for the blocks of block rows [first, last) of a stored grid; factors_at(i)
+// gives the factors of tile i.
+template <class S, class FactorsAt, class F>
+void for_blocks(const quantized_view<S>& q, const FactorsAt& factors_at, index_t first, index_t last, const F& f) {
+  using block = typename quantized_view<S>::scheme_type::block;
   index_t tile = -1;
   tensor_factors t;
   for (index_t br = first; br < last; ++br) {
-    for (index_t bc = 0; bc < out.block_cols(); ++bc) {
-      if (const index_t here = out.tile_index(br * block::rows, bc * block::columns); here != tile) {
+    for (index_t bc = 0; bc < q.block_cols(); ++bc) {
+      if (const index_t here = q.tile_index(br * block::rows, bc * block::columns); here != tile) {
         tile = here;
         t = factors_at(tile);
       }
-      quantize_one_block(in, out, t, along, rounding, br, bc);
+      f(br, bc, t);
     }
   }
+}
+
+// Block rows [first, last) of the stored grid, with the factors of each tile.
+template <quantization_scheme S, class T, class FactorsAt, rounding_mode R>
+void quantize_block_rows(matrix_view<T> in, quantized_view<S> out, const FactorsAt& factors_at, axis along, R rounding,
+                         index_t first, index_t last) {
+  for_blocks(out, factors_at, first, last, [&](index_t br, index_t bc, const tensor_factors& t) {
+    quantize_one_block(in, out, t, along, rounding, br, bc);
+  });
 }
 
 template <class S>
@@ -137,18 +146,9 @@ void dequantize_one_block(const quantized_view<S>& in, matrix_view<T> out, const
 // Block rows [first, last) of a dequantization.
 template <class S, matrix_element T>
 void dequantize_block_rows(quantized_view<S> in, matrix_view<T> out, axis along, index_t first, index_t last) {
-  using block = typename quantized_view<S>::scheme_type::block;
-  index_t tile = -1;
-  tensor_factors t;
-  for (index_t br = first; br < last; ++br) {
-    for (index_t bc = 0; bc < in.block_cols(); ++bc) {
-      if (const index_t here = in.tile_index(br * block::rows, bc * block::columns); here != tile) {
-        tile = here;
-        t = in.factors(tile);
-      }
-      dequantize_one_block(in, out, t, along, br, bc);
-    }
-  }
+  for_blocks(
+      in, [&](index_t tile) { return in.factors(tile); }, first, last,
+      [&](index_t br, index_t bc, const tensor_factors& t) { dequantize_one_block(in, out, t, along, br, bc); });
 }
 
 // What decoding gets to see of the factors that data was quantized under.
