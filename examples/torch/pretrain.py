@@ -143,7 +143,7 @@ class Run:
         if options.device == "cuda":
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
             torch.cuda.set_device(self.device)
-        if self.world > 1:
+        if self.world > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
         if options.batch % (options.micro_batch * self.world) != 0:
             raise SystemExit(f"--batch: expected a multiple of --micro-batch x processes, got {options.batch}")
@@ -272,11 +272,12 @@ class Run:
                 self.wait()
                 began = time.perf_counter()
 
-    def profile(self):
-        """Times of kernels over a few steps, as a table; on GPUs, where each rank's time went besides."""
+    def profile(self, steps=4):
+        """Profiles a few steps: profile.txt has the times of kernels, device_time.txt where each GPU's time went. The
+        lines of both, on rank 0.
+        """
         from torch.profiler import ProfilerActivity, profile
 
-        steps = 4
         for _ in range(3):
             self.train_step()
         on_gpu = self.options.device == "cuda"
@@ -286,22 +287,23 @@ class Run:
             for _ in range(steps):
                 self.train_step()
             self.wait()
+        key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+        kernels = recorded.key_averages().table(sort_by=key, row_limit=24, max_name_column_width=70).splitlines()
+        where = self.device_time(recorded, steps) if on_gpu else []
         if self.rank == 0:
-            key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-            kernels = recorded.key_averages().table(sort_by=key, row_limit=24, max_name_column_width=70)
-            (self.options.out / "profile.txt").write_text(kernels)
-            print(kernels)
-        if on_gpu:
-            path = self.options.out / f"trace_{self.rank}.json"
-            recorded.export_chrome_trace(str(path))
-            accounts = [device_time.account(json.loads(path.read_text())["traceEvents"], AMAX_RANGE)]
-            if self.world > 1:
-                own, accounts = accounts[0], [None] * self.world
-                dist.all_gather_object(accounts, own)
-            if self.rank == 0:
-                lines = device_time.table(accounts, steps)
-                (self.options.out / "device_time.txt").write_text("\n".join(lines) + "\n")
-                print(*lines, sep="\n")
+            (self.options.out / "profile.txt").write_text("\n".join(kernels) + "\n")
+            (self.options.out / "device_time.txt").write_text("\n".join(where) + "\n")
+        return kernels, where
+
+    def device_time(self, recorded, steps):
+        """device_time's table of what was recorded, all ranks together."""
+        path = self.options.out / f"trace_{self.rank}.json"
+        recorded.export_chrome_trace(str(path))
+        accounts = [device_time.account(json.loads(path.read_text())["traceEvents"], AMAX_RANGE)]
+        if self.world > 1:
+            own, accounts = accounts[0], [None] * self.world
+            dist.all_gather_object(accounts, own)
+        return device_time.table(accounts, steps)
 
     def finish(self):
         options = self.options
@@ -353,7 +355,7 @@ def this_commit():
     return got.stdout.strip() or "unknown"
 
 
-def parse():
+def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--text", type=Path, required=True, help="any file, also .xz; collect_text makes one")
@@ -384,7 +386,7 @@ def parse():
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     add("--results", type=Path, help="a CSV file that the summary is appended to")
     add("--commit", default=os.environ.get("MICROSCALE_COMMIT") or this_commit())
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.micro_batch == 0:
         options.micro_batch = max(1, options.batch // int(os.environ.get("WORLD_SIZE", 1)))
     options.out.mkdir(parents=True, exist_ok=True)
@@ -396,7 +398,9 @@ def main():
     torch.set_float32_matmul_precision("high")
     run = Run(options)
     if options.profile:
-        run.profile()
+        kernels, where = run.profile()
+        if run.rank == 0:
+            print(*kernels, *where, sep="\n")
     else:
         run.train()
         run.finish()

@@ -48,17 +48,20 @@ def worker(rank, port, recipe, wrap, out):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     model, trained, optimizer = build(recipe, wrap)
-    losses = []
+    losses, reductions = [], []
+    all_reduce = dist.all_reduce
+    dist.all_reduce = lambda tensor, **how: (reductions.append(tensor.numel()), all_reduce(tensor, **how))
     for step in range(STEPS):
         loss = loss_of(trained, batch(step)[4 * rank : 4 * rank + 4])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
+    dist.all_reduce = all_reduce
     mine = torch.stack(losses)
     dist.all_reduce(mine)
     weights = [p.full_tensor() if hasattr(p, "full_tensor") else p.data for p in model.parameters()]
-    state = {"losses": mine / 2, "weights": [w.clone() for w in weights], "step": model.microscale_clock.step}
+    state = {"losses": mine / 2, "weights": [w.clone() for w in weights], "step": model.microscale_clock.step, "reductions": reductions}
     if recipe == "ue5m3":
         state["references"] = references(model)
     torch.save(state, out + str(rank))
@@ -81,6 +84,12 @@ def test_two_processes_are_one(recipe, wrap, tmp_path):
         assert torch.equal(x, y)
     if recipe == "ue5m3":
         assert torch.equal(a["references"], b["references"]) and bool((a["references"] > 0).all())
+        layers, samples = len(a["references"]), len(range(0, STEPS, PERIOD))
+        # Weights that lie whole on every rank are reduced together, X and dY where they arise.
+        together = ([layers] + [1] * 2 * layers) * samples
+        assert a["reductions"] == (together if wrap == "ddp" else [1] * 3 * layers * samples)
+    else:
+        assert a["reductions"] == []
 
     # One process, the two halves as micro-batches: the same loss but for how each half's draws and amax fall out.
     model, trained, optimizer = build(recipe, None)

@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import os
+import sys
 
 import pytest
 import torch
@@ -381,3 +382,27 @@ def test_a_captured_evaluation_replays_and_a_captured_training_step_is_refused()
     static.copy_(x)
     graph.replay()
     assert torch.equal(layer.weight.grad, expected)
+
+
+def test_weights_sampled_together_are_those_sampled_one_by_one(monkeypatch):
+    states = []
+    for together in (True, False):
+        torch.manual_seed(3)
+        model = ms.convert(Model(), "ue5m3", period=2)
+        if not together:
+            monkeypatch.setattr(sys.modules["microscale_torch.convert"], "sample_weights", lambda _: None)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for step in range(4):
+            for part in range(2):
+                tokens = torch.randint(0, 32, (2, 8), generator=torch.Generator().manual_seed(2 * step + part))
+                model(tokens).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        states.append(model.state_dict())
+    layers = [key for key in states[0] if key.endswith("references")]
+    assert len(layers) > 2 and all(bool((states[0][key] > 0).all()) for key in layers)
+    for key, value in states[0].items():
+        if key.endswith("_extra_state"):
+            assert torch.equal(value["sampled"], states[1][key]["sampled"])
+        else:
+            assert torch.equal(value, states[1][key]), key

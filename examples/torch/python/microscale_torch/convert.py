@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from microscale_torch.linear import Clock, Linear
+from microscale_torch.linear import Clock, Linear, sample_weights
 
 # What a layer is called, in the models that people have; the first pattern that its name holds decides.
 _ROLE_PATTERNS = (
@@ -81,6 +81,8 @@ def _begin_forward(model, _):
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         _followed.add(model)  # which may be a copy of what was converted
         model.microscale_clock.begin_forward()
+        if model.microscale_clock.forwards == 1:
+            sample_weights(model)
 
 
 _followed = weakref.WeakSet()

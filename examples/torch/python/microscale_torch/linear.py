@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from microscale_torch import _C
@@ -60,19 +61,59 @@ class Clock:
         self.set(int(state["step"]))
 
 
-def _sample(data, references, sampled, which, step, period, first_step, group):
-    """Takes the amax of `data` as the held reference, if this step samples and no micro-batch of it has yet."""
-    if data.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("CUDA graph: expected an evaluation, got a training step, which samples references or not")
+def _is_due(sampled, which, step, period, first_step):
+    """Whether a reference is to be taken: this step samples and no micro-batch of it has yet, or none is held."""
     due = step >= first_step and (step - first_step) % period == 0
-    if sampled[which] > 0 and not (due and sampled[which] != step):
-        return
-    own = amax(data)
+    held = int(sampled[which])
+    return held == 0 or (due and held != step)
+
+
+_communicator = {}
+
+
+def _amax_group():
+    """All ranks, over a communicator of its own: on that of the gradients, a reduction would wait for what is in flight."""
+    world = dist.group.WORLD
+    if _communicator.get("world") is not world:
+        _communicator.update(world=world, group=dist.new_group())
+    return _communicator["group"]
+
+
+def _reduce(amax, group):
+    """The maximum over ranks, in place."""
     if dist.is_initialized() and group != "none":
         with torch.profiler.record_function(AMAX_RANGE):
-            dist.all_reduce(own, op=dist.ReduceOp.MAX)
+            dist.all_reduce(amax, op=dist.ReduceOp.MAX, group=_amax_group())
+
+
+def _sample(data, references, sampled, which, step, period, first_step, group):
+    """Takes the amax of `data` as the held reference, if it is due."""
+    if data.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("CUDA graph: expected an evaluation, got a training step, which samples references or not")
+    if not _is_due(sampled, which, step, period, first_step):
+        return
+    own = amax(data)
+    _reduce(own, group)
     references[which : which + 1].copy_(own)
     sampled[which] = step
+
+
+@torch.no_grad()
+def sample_weights(model):
+    """Takes the references of a model's weights that are due, all of them by one reduction over ranks: they are known
+    when a step begins, and what their layers would take one after the other. Sharded ones are left to their layers.
+    """
+    due = {}
+    for layer in model.modules():
+        if isinstance(layer, Linear) and layer.scaling == "periodic" and not isinstance(layer.weight, DTensor):
+            if _is_due(layer.sampled, 1, layer.clock.step, layer.period, layer.first_step):
+                due.setdefault((layer.group, layer.weight.device), []).append(layer)
+    for (group, _), layers in due.items():
+        own = torch.cat([amax(layer.weight) for layer in layers])
+        _reduce(own, group)
+        for layer, value in zip(layers, own):
+            layer.references[1].copy_(value)
+            layer.sampled[1] = layer.clock.step
 
 
 torch.library.define(
