@@ -52,6 +52,17 @@ static_assert(ms::element_position(std::uint64_t{1} << 33, 1, 1) == (std::uint64
 static_assert(!(ms::philox4x32(key(1, 0), 0) == ms::philox4x32(key(0, 1), 0)));
 static_assert(!(ms::philox4x32(key(ones - 0xFFFFFFFF, 0), 0) == ms::philox4x32(key(0, 0), 0)));
 static_assert(!(ms::philox4x32(key(0, ones - 0xFFFFFFFF), 0) == ms::philox4x32(key(0, 0), 0)));
+// Many calls under one key: the same words, for indices of 32 bits.
+constexpr bool stream_agrees(ms::random_key k) {
+  const ms::philox_stream stream(k);
+  std::uint32_t i = 0xFFFFFFFFu;
+  for (int n = 0; n < 33; ++n, i /= 2) {
+    if (!(stream(i) == ms::philox4x32(k, i) && stream(~i) == ms::philox4x32(k, ~i))) return false;
+  }
+  return true;
+}
+static_assert(stream_agrees(key(0, 0)) && stream_agrees(key(ones, ones)) && stream_agrees(pi));
+static_assert(stream_agrees(key(7, 3)) && stream_agrees(key(std::uint64_t{7} << 32, std::uint64_t{3} << 32)));
 static_assert(ms::stochastic_midpoint8{.seed = 7, .stream = 3}.key() == key(7, 3));
 static_assert(ms::stochastic_floor8{7, 3}.key() == key(7, 3));
 

@@ -62,12 +62,29 @@ struct amax_over_max_or_one : amax_over_max {
 // How code, block scale s and tensor scale D are multiplied when decoding.
 enum class decode_order : std::uint8_t { payload_first, scale_first };  // (code s) D; code (s D)
 
+// What rules have in common whose elements are RNE(x min(1 / (s D), FLT_MAX)): one division a block.
+struct capped_reciprocal_rule {
+  // What elements are multiples of, s D.
+  template <class S>
+  MICROSCALE_HD static constexpr float step(typename S::scale::storage code, const tensor_factors& t) noexcept {
+    return fp32::mul(S::scale::decode(code), t.decode);
+  }
+  template <class S>
+  MICROSCALE_HD static constexpr float divisor(typename S::scale::storage code, const tensor_factors& t) noexcept {
+    return fp32::min_number(fp32::reciprocal(step<S>(code, t)), fp32::largest);
+  }
+  template <class S>
+  MICROSCALE_HD static constexpr float scaled(float x, float inverse) noexcept {
+    return fp32::mul(x, inverse);
+  }
+};
+
 // arXiv 2609.02846 (MrHuff/ue5m3-fp4, formats.py 59868e7): u = min(a (G fl(1/6)), max scale); s = RNE(u), and a scale
 // that rounds to 0 becomes 1; element = RNE(x min(1 / (s D), FLT_MAX)). The authors reject data whose inverse is not
 // finite; the cap is this library's, so that a zero under a tiny reference stays a zero. Their Triton kernel decodes
 // payload first, their portable reference scale first.
 template <decode_order Order = decode_order::payload_first>
-struct ue5m3_paper_rule {
+struct ue5m3_paper_rule : capped_reciprocal_rule {
   static constexpr bool nan_reaches_amax = true;
 
   template <class S>
@@ -76,14 +93,6 @@ struct ue5m3_paper_rule {
     const float ideal = fp32::mul(amax, fp32::mul(t.encode, reciprocal));
     const auto code = S::scale::encode(fp32::min_number(ideal, S::scale::largest()));
     return code == 0 ? S::scale::encode(1.0f) : code;
-  }
-  template <class S>
-  MICROSCALE_HD static constexpr float divisor(typename S::scale::storage code, const tensor_factors& t) noexcept {
-    return fp32::min_number(fp32::reciprocal(fp32::mul(S::scale::decode(code), t.decode)), fp32::largest);
-  }
-  template <class S>
-  MICROSCALE_HD static constexpr float scaled(float x, float inverse) noexcept {
-    return fp32::mul(x, inverse);
   }
   template <class S>
   MICROSCALE_HD static constexpr float decoded(float element, float s, const tensor_factors& t) noexcept {
@@ -95,21 +104,13 @@ struct ue5m3_paper_rule {
 // TransformerEngine d0067d0 (core_nvfp4.cuh and the kernels that use it): s = RNE(min(a (S fl(1/6)), FLT_MAX)),
 // saturating; r = min(1 / (s (1/S)), FLT_MAX); element = RNE(x r). A scale that underflows stays 0, and the non-zero
 // elements of its block become +-6. Decoded as element ((s A) fl(1/2688)).
-struct transformer_engine_rule {
+struct transformer_engine_rule : capped_reciprocal_rule {
   static constexpr bool nan_reaches_amax = false;
 
   template <class S>
   MICROSCALE_HD static constexpr auto scale(float amax, const tensor_factors& t) noexcept {
     constexpr float reciprocal = fp32::div(1.0f, S::element::largest());
     return S::scale::encode(fp32::min_number(fp32::mul(amax, fp32::mul(t.encode, reciprocal)), fp32::largest));
-  }
-  template <class S>
-  MICROSCALE_HD static constexpr float divisor(typename S::scale::storage code, const tensor_factors& t) noexcept {
-    return fp32::min_number(fp32::reciprocal(fp32::mul(S::scale::decode(code), t.decode)), fp32::largest);
-  }
-  template <class S>
-  MICROSCALE_HD static constexpr float scaled(float x, float inverse) noexcept {
-    return fp32::mul(x, inverse);
   }
   template <class S>
   MICROSCALE_HD static constexpr float decoded(float element, float s, const tensor_factors& t) noexcept {

@@ -190,8 +190,17 @@ MICROSCALE_HD constexpr float add(float a, float b) noexcept {
 #endif
 }
 
-// fl(a - b)
-MICROSCALE_HD constexpr float sub(float a, float b) noexcept { return add(a, negate(b)); }
+// fl(a - b); on the device in one operation.
+MICROSCALE_HD constexpr float sub(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float r;
+    asm("sub.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+  }
+#endif
+  return add(a, negate(b));
+}
 
 // fl(sqrt(a)); not for constant evaluation.
 MICROSCALE_HD inline float sqrt(float a) noexcept {

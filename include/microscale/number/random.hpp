@@ -71,6 +71,44 @@ MICROSCALE_HD constexpr philox_words philox4x32(random_key key, std::uint64_t in
   return philox4x32(philox_keys(key), index);
 }
 
+// philox4x32 under one key, for those who make many calls with indices below 2^32: what the first rounds compute of the
+// stream alone is computed once.
+class philox_stream {
+ public:
+  MICROSCALE_HD constexpr explicit philox_stream(random_key key) noexcept : keys_(key) {
+    const std::uint64_t first = detail::wide_product(0xCD9E8D57u, static_cast<std::uint32_t>(key.stream));
+    const std::uint64_t second =
+        detail::wide_product(0xD2511F53u, static_cast<std::uint32_t>(first >> 32) ^ keys_.low[0]);
+    keys_.high[0] ^= static_cast<std::uint32_t>(key.stream >> 32);
+    keys_.low[1] ^= static_cast<std::uint32_t>(first);
+    keys_.high[1] ^= static_cast<std::uint32_t>(second >> 32);
+    keys_.high[2] ^= static_cast<std::uint32_t>(second);
+  }
+
+  // philox4x32(key, index)
+  MICROSCALE_HD constexpr philox_words operator()(std::uint32_t index) const noexcept {
+    std::uint64_t p0 = detail::wide_product(0xD2511F53u, index);
+    std::uint64_t p1 = detail::wide_product(0xCD9E8D57u, static_cast<std::uint32_t>(p0 >> 32) ^ keys_.high[0]);
+    std::uint32_t c0 = static_cast<std::uint32_t>(p1 >> 32) ^ keys_.low[1], c1 = static_cast<std::uint32_t>(p1);
+    std::uint32_t c2 = static_cast<std::uint32_t>(p0) ^ keys_.high[1], c3 = 0;  // which keys_.high[2] has
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+    for (int round = 2; round < 10; ++round) {
+      p0 = detail::wide_product(0xD2511F53u, c0);
+      p1 = detail::wide_product(0xCD9E8D57u, c2);
+      c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ keys_.low[round];
+      c1 = static_cast<std::uint32_t>(p1);
+      c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ keys_.high[round];
+      c3 = static_cast<std::uint32_t>(p0);
+    }
+    return {{c0, c1, c2, c3}};
+  }
+
+ private:
+  philox_keys keys_;  // with what the stream became
+};
+
 // How many draws of `Bits` bits one Philox call yields.
 template <int Bits>
 inline constexpr int draws_per_call = 128 / Bits;
