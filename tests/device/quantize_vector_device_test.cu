@@ -231,11 +231,34 @@ void test_decode(quantize_tester& t, results& r, const char* name) {
   for (int i = 0; i < 8; ++i) test_dequantize_case<S>(t, r, f, aligned_case(random, i, 100000), random);
 }
 
+// Counts the numbers in the range of quick_reciprocal whose reciprocal is another one than the division gives.
+__global__ void reciprocal_kernel(unsigned* wrong) {
+  namespace device = ms::detail::device;
+  const std::uint32_t stride = gridDim.x * blockDim.x;
+  unsigned count = 0;
+  for (std::uint32_t b = device::quick_reciprocal_from + blockIdx.x * blockDim.x + threadIdx.x;
+       b < device::quick_reciprocal_to; b += stride) {
+    const float a = ms::fp32::from_bits(b);
+    count += ms::fp32::bits(device::quick_reciprocal(a)) != ms::fp32::bits(ms::fp32::div(1.0f, a)) ? 1 : 0;
+  }
+  if (count > 0) atomicAdd(wrong, count);
+}
+void test_reciprocal(results& r) {
+  const device_array<unsigned> wrong(std::vector<unsigned>{0});
+  reciprocal_kernel<<<2048, 256>>>(wrong.data());
+  synchronize("reciprocals");
+  const unsigned count = wrong.host()[0];
+  r.expect(count == 0, "quick reciprocals: " + std::to_string(count) + " differ");
+  r.add_elements(ms::detail::device::quick_reciprocal_to - ms::detail::device::quick_reciprocal_from);
+  r.end_group("reciprocals");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   need_gpu();
   results r;
+  test_reciprocal(r);
   quantize_tester t(r, effort_of(argc, argv));
   const int cases = t.effort() == 0 ? 3 : 27;
   using near = ms::nearest_even;

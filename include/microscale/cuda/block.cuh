@@ -311,21 +311,28 @@ struct element_run {
     unpack_word<T>(word[i / per_word], x);
     return x[i % per_word];
   }
-  // The largest magnitude as the bits of a float; NaN is above infinity, and infinity above all numbers.
-  __device__ std::uint32_t largest_magnitude() const {
+  // The largest magnitudes of all words, of each half where elements have 16 bits; for largest_of.
+  __device__ std::uint32_t largest_word() const {
+    std::uint32_t even = word[0], odd = word[1];  // two chains, each of which waits for itself
+#pragma unroll
+    for (int i = 2; i < words; i += 2) {
+      even = larger_magnitudes<T>(even, word[i]);
+      odd = larger_magnitudes<T>(odd, word[i + 1]);
+    }
+    return larger_magnitudes<T>(even, odd);
+  }
+  // The larger magnitude in what largest_word gave, as the bits of a float; NaN is above infinity, and infinity above
+  // all numbers.
+  static __device__ std::uint32_t largest_of(std::uint32_t largest) {
     if constexpr (per_word == 1) {
-      std::uint32_t largest = 0;
-#pragma unroll
-      for (int i = 0; i < words; ++i) largest = larger(largest, word[i] & 0x7FFFFFFFu);
-      return largest;
+      return largest & 0x7FFFFFFFu;
     } else {
-      std::uint32_t pairs = word[0] & 0x7FFF7FFFu;
-#pragma unroll
-      for (int i = 1; i < words; ++i) pairs = __vmaxu2(pairs, word[i] & 0x7FFF7FFFu);
-      pairs = __vmaxu2(pairs, pairs >> 16);
-      return fp32::bits(load_float(T::from_code(static_cast<std::uint16_t>(pairs))));
+      largest &= 0x7FFF7FFFu;
+      largest = __vmaxu2(largest, largest >> 16);
+      return fp32::bits(load_float(T::from_code(static_cast<std::uint16_t>(largest))));
     }
   }
+  __device__ std::uint32_t largest_magnitude() const { return largest_of(largest_word()); }
   // Elements 8 * eighth ... + 7, also for a variable, without an index into registers, which would put them in memory.
   __device__ element_run<T, 8> select_eight(int eighth) const {
     auto run = slice<8>(0);
@@ -350,20 +357,20 @@ struct element_run {
   __device__ std::uint32_t sign_halves(int i) const {
     return (per_word == 1 ? __byte_perm(word[2 * i], word[2 * i + 1], 0x7632) : word[i]) & 0x80008000u;
   }
-  // The signs of elements 8 * eighth ... + 7, each in the top bit of its nibble.
+  // The signs of elements 8 * eighth ... + 7, each in the top bit of its nibble; other bits mean nothing.
   __device__ std::uint32_t sign_nibbles(int eighth) const {
-    std::uint32_t even, odd;  // a byte an element, its sign on top
+    std::uint32_t even, odd;  // a byte of each element's sign
     if constexpr (per_word == 1) {
       const std::uint32_t* const w = word + 8 * eighth;
-      even = __byte_perm(__byte_perm(w[0], w[2], 0x0073), __byte_perm(w[4], w[6], 0x0073), 0x5410);
-      odd = __byte_perm(__byte_perm(w[1], w[3], 0x0073), __byte_perm(w[5], w[7], 0x0073), 0x5410);
+      even = __byte_perm(byte_signs(w[0], w[2], 0x00FB), byte_signs(w[4], w[6], 0x00FB), 0x5410);
+      odd = __byte_perm(byte_signs(w[1], w[3], 0x00FB), byte_signs(w[5], w[7], 0x00FB), 0x5410);
     } else {
       const std::uint32_t* const w = word + 4 * eighth;
       const std::uint32_t a = __byte_perm(w[0], w[1], 0x7351), b = __byte_perm(w[2], w[3], 0x7351);
-      even = __byte_perm(a, b, 0x5410);
-      odd = __byte_perm(a, b, 0x7632);
+      even = byte_signs(a, b, 0xDC98);
+      odd = byte_signs(a, b, 0xFEBA);
     }
-    return ((even >> 4 & 0x08080808u) | (odd & ~0x08080808u)) & 0x88888888u;
+    return select_bits(odd, even, 0xF0F0F0F0u);
   }
 };
 

@@ -51,7 +51,7 @@ struct cuda_status {
 
 // How kernels are launched. No result depends on it.
 struct cuda_launch {
-  unsigned threads = 256;          // of a thread block: a multiple of 32, at most 256
+  unsigned threads = 256;          // of a thread block: a multiple of 32, at most 256; some kernels take fewer
   unsigned max_blocks = 1u << 20;  // thread blocks of a grid; what is left over is done in a loop
 };
 

@@ -59,6 +59,54 @@ __device__ inline float add_magnitudes(float a, float b) {
       : "f"(a), "f"(b));
   return y;
 }
+// fl(1 / a) for 2^-126 <= a < 2^126: the steps that nvcc itself takes for rcp.rn.f32 there, without the branch to those
+// that it takes elsewhere. Anything for other a.
+inline constexpr std::uint32_t quick_reciprocal_from = 1u << 23, quick_reciprocal_to = 253u << 23;
+__device__ inline float quick_reciprocal(float a) {
+  float y;
+  asm("{\n\t.reg .f32 n, r, e;\n\tneg.f32 n, %1;\n\trcp.approx.ftz.f32 r, %1;\n\tfma.rn.f32 e, n, r, 0f3F800000;\n\t"
+      "fma.rn.f32 %0, e, r, r;\n\t}"
+      : "=f"(y)
+      : "f"(a));
+  return y;
+}
+// The larger magnitudes of a and b, of each half where elements have 16 bits; NaN is above infinity, and infinity above
+// all numbers. Signs come out at random.
+template <class T>
+__device__ std::uint32_t larger_magnitudes(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
+  std::uint32_t c;
+  if constexpr (sizeof(T) == 4) {
+    asm("{\n\t.reg .f32 x, y;\n\tmov.b32 x, %1;\n\tmov.b32 y, %2;\n\tmax.NaN.xorsign.abs.f32 x, x, y;\n\t"
+        "mov.b32 %0, x;\n\t}"
+        : "=r"(c)
+        : "r"(a), "r"(b));
+  } else if constexpr (std::is_same_v<T, value<bf16>>) {
+    asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  } else {
+    asm("max.NaN.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  }
+  return c;
+#else
+  if constexpr (sizeof(T) == 4) {
+    return larger(a & 0x7FFFFFFFu, b & 0x7FFFFFFFu);
+  } else {
+    return __vmaxu2(a & 0x7FFF7FFFu, b & 0x7FFF7FFFu);
+  }
+#endif
+}
+// The bits of a where those of `mask` are set, and of b elsewhere, in one instruction.
+__device__ inline std::uint32_t select_bits(std::uint32_t a, std::uint32_t b, std::uint32_t mask) {
+  std::uint32_t c;
+  asm("lop3.b32 %0, %1, %2, %3, 0xE4;" : "=r"(c) : "r"(a), "r"(b), "r"(mask));
+  return c;
+}
+// Four bytes out of eight as __byte_perm takes them, but a selector of 8 + i takes the sign of byte i, eight times.
+__device__ inline std::uint32_t byte_signs(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
+  std::uint32_t c;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(b), "r"(selectors));
+  return c;
+}
 // a + b, rounded toward zero.
 __device__ inline float add_toward_zero(float a, float b) {
   float y;
@@ -82,10 +130,10 @@ __device__ T store_float(float x) {
   }
 }
 
-// F::decode(code). Small formats: the magnitude, moved to a binary32's place, is the value times 2^(bias - 127),
-// subnormals included, so that one exact multiplication is left.
+// F::decode(code) of a number. Small formats: the magnitude, moved to a binary32's place, is the value times
+// 2^(bias - 127), subnormals included, so that one exact multiplication is left.
 template <class F>
-__device__ float decode_code(typename F::storage code) {
+__device__ float decode_finite(typename F::storage code) {
   if constexpr (small_minifloat<F>) {
     const std::uint32_t magnitude = code & std::uint32_t{F::magnitude_mask};
     const float unscaled = fp32::from_bits(magnitude << (23 - F::mantissa_bits));
@@ -93,13 +141,18 @@ __device__ float decode_code(typename F::storage code) {
     if constexpr (F::has_sign) {
       y = fp32::from_bits(fp32::bits(y) | (code & std::uint32_t{F::sign_mask}) << (32 - F::bits));
     }
-    if constexpr (F::has_nan || F::has_infinity) {
-      if (magnitude > F::largest_code) y = F::decode(code);
-    }
     return y;
   } else {
     return F::decode(code);
   }
+}
+// F::decode(code).
+template <class F>
+__device__ float decode_code(typename F::storage code) {
+  if constexpr (small_minifloat<F> && (F::has_nan || F::has_infinity)) {
+    if ((code & std::uint32_t{F::magnitude_mask}) > F::largest_code) return F::decode(code);
+  }
+  return decode_finite<F>(code);
 }
 
 // E2M1, the element of most schemes, has arithmetic of its own.
@@ -146,14 +199,27 @@ __device__ std::uint32_t e2m1_stochastic_sum(float y, std::uint32_t random) {
   const float z = add_toward_zero(y, fp32::max_number(y, 1.0f));
   return fp32::bits(z) + ((2 * random + adds_half_draws<R>) << (21 - bits));
 }
-// The same with byte `which` of `word` as the random number of the midpoint rule; `half` is 0x80 and `sixty_four` 64.
-__device__ inline std::uint32_t e2m1_midpoint_sum(float y, std::uint32_t word, int which, std::uint32_t half,
-                                                  std::uint32_t sixty_four) {
-  const float z = add_toward_zero(y, fp32::max_number(y, 1.0f));
-  // r above a byte with the half unit on top, in one instruction.
-  const std::uint32_t with_half = __byte_perm(word, half, static_cast<unsigned>(0x5504 | which << 4));
-  return with_half * sixty_four + fp32::bits(z);
+// That y + max(y, 1), but for its last bit, by multiply-adds alone: (y + 1) + 8 max(0, (y - 1) / 8). The last term is
+// exact. From 1 on the sum is 2 y, and y + 1 rounded toward zero loses at most half of its last place, and only where
+// that bit of 2 y is set; so what comes out is 2 y without it, and what no mode of 16 bits sees.
+__device__ inline float e2m1_stochastic_float(float y) {
+  float z;
+  asm("{\n\t.reg .f32 s, t;\n\tfma.rn.sat.f32 s, %1, 0f3E000000, 0fBE000000;\n\tadd.rz.f32 t, %1, 0f3F800000;\n\t"
+      "fma.rz.f32 %0, s, 0f41000000, t;\n\t}"
+      : "=f"(z)
+      : "f"(y));
+  return z;
 }
+// The same for the midpoint rule with byte `which` of `word` as the random number, and the code alone in the top byte:
+// the sum above, four times as large, and what takes the base away, under the random number; `tail` is
+// e2m1_midpoint_tail and `four` 4. `z` is y + max(y, 1) by either way.
+__device__ inline std::uint32_t e2m1_midpoint_top(float z, std::uint32_t word, int which, std::uint32_t tail,
+                                                  std::uint32_t four) {
+  // From the bottom 0, the half unit, the random byte, 2; in one instruction.
+  const std::uint32_t addend = __byte_perm(word, tail, static_cast<unsigned>(0x5046 | which << 8));
+  return fp32::bits(z) * four + addend;
+}
+inline constexpr std::uint32_t e2m1_midpoint_tail = 0x0280;
 inline constexpr std::uint32_t e2m1_stochastic_base = 0x3F800000u >> 22;
 
 // The magnitude of a small format's code nearest to a magnitude that is not NaN, before saturation. Normal numbers
@@ -216,7 +282,7 @@ __device__ typename F::storage encode_float(float x, std::uint32_t random) {
 }
 
 // A scale format whose conversions are those above, for what a scale rule makes of a finite amax: numbers that are
-// neither negative nor NaN.
+// neither negative nor NaN, and codes of numbers.
 template <class F>
 struct amax_format : F {
   using F::encode;
@@ -231,7 +297,7 @@ struct amax_format : F {
   }
   MICROSCALE_HD static float decode(typename F::storage code) noexcept {
 #if defined(__CUDA_ARCH__)
-    return decode_code<F>(code);
+    return decode_finite<F>(code);
 #else
     return F::decode(code);
 #endif

@@ -350,7 +350,7 @@ packed_sink<S> sink_of(const quantized_view<S>& out, quantize_call<S, T>& call) 
     call.grid.cols = round_up(call.grid.cols, tile_columns);
   }
   constexpr int access = packed_chunk<typename S::element, block_split<typename S::block>::chunk>::access;
-  return {out, is_aligned(out.codes, out.code_pitch, access)};
+  return {out, is_aligned(out.codes, out.code_pitch, access), ceil_div(out.block_cols(), tile_columns)};
 }
 
 // The input of a call as it lies.
@@ -365,7 +365,7 @@ void launch_quantize(const cuda& executor, const char* what, const quantize_call
   check_launch(executor.launch);
   using elements = typename mode_parts<R>::elements;
   if constexpr (run_scheme<S, elements> && S::block::rows == 1) {
-    if (fits_rows(call, sink)) return launch_rows<elements, runs_a_thread<Sink>>(executor, what, call, sink);
+    if (fits_rows(call, sink)) return launch_rows<elements>(executor, what, call, sink);
   }
   if (call.amax != nullptr) amax_into(executor, input_of(call), call.amax);
   if constexpr (run_scheme<S, elements> && S::block::rows == 1) {
@@ -592,7 +592,7 @@ bool try_transformed(const cuda& executor, const quantize_call<S, T>& call, cons
     if (call.own_reference) return false;
     return with_run_transform<S, T>(transform, [&](const auto& run) {
       if (fits_rows(call, sink)) {
-        launch_rows<R, 1>(executor, "transform and quantize", call, sink, run);
+        launch_rows<R>(executor, "transform and quantize", call, sink, run);
         return true;
       }
       if (call.amax != nullptr || !fits_columns(call, sink)) return false;

@@ -10,6 +10,16 @@
 
 namespace microscale::detail::device {
 
+// Four matrices of eight rows by eight 16-bit elements, each turned around, from the rows that lanes 0 to 7, 8 to 15,
+// ... of the warp point at.
+__device__ inline void load_turned(const std::uint32_t* row, std::uint32_t& a, std::uint32_t& b, std::uint32_t& c,
+                                   std::uint32_t& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
 // A tile of four runs down by 64 words across, for 256 threads.
 template <class S, class T>
 struct turning_tile {
@@ -22,34 +32,54 @@ struct turning_tile {
   // Tiles below each other that thread blocks take one after another before they turn to the next ones to the right:
   // what they write down the columns then makes whole lines while it is in the cache.
   static constexpr int band = 8;
+  static constexpr int rounds = 4;  // tiles of a thread block, where there are enough
   static constexpr int adjacent = adjacent_runs<S, T>;
   static constexpr int row_width = n * adjacent;
   static constexpr int row_items = rows * (cols / row_width) / threads;  // of one thread
   static_assert(row_items * adjacent == per_word && words * 4 == threads);
 
-  std::uint32_t word[rows * words];
+  alignas(16) std::uint32_t word[rows * words];
 
-  // Where word w of row r lies: moved about so that the four runs of a column are in different banks.
-  static __device__ int index(int r, int w) { return r * words + (w ^ (r / n * 8)); }
+  // Where word w of row r lies, and word w + i, for w a multiple of 4, at that ^ i where w ^ i is w + i. Words move
+  // about in fours, so that none of these meets a bank twice: eight lanes that write four words each, in two or four
+  // rows; four runs of a column times eight words; the rows 2 i and 2 i + 1 of four runs, four words each.
+  static __device__ unsigned index(unsigned r, unsigned w) {
+    return r * words + (w ^ 4 * ((r & 1) ^ (r & 2) * 2 ^ (r / n % 4) * 2 ^ (w >> 5) * 2));
+  }
 
-  __device__ void put(int r, int w, const element_run<T, row_width>& run) {
+  __device__ void put(unsigned r, unsigned w, const element_run<T, row_width>& run) {
 #pragma unroll
-    for (int i = 0; i < run.words; i += 4) {
-      *reinterpret_cast<uint4*>(word + index(r, w + i)) =
+    for (unsigned i = 0; i < run.words; i += 4) {
+      *reinterpret_cast<uint4*>(word + (index(r, w) ^ i)) =
           make_uint4(run.word[i], run.word[i + 1], run.word[i + 2], run.word[i + 3]);
     }
   }
-  // The runs of the columns that share word w, from row `first`.
-  __device__ void get(int first, int w, element_run<T, n> (&runs)[per_word]) const {
+
+  // A thread's share of the columns: `per_word` runs from row `first` on, in columns `column` and, of 16-bit elements,
+  // column + 8.
+  static constexpr int columns_apart = 8;
+  static __device__ unsigned first(unsigned thread) { return thread % 4 * n; }
+  static __device__ unsigned column(unsigned thread) {
+    return per_word == 1 ? thread / 4 : thread / 32 * 16 + thread % 32 / 4;
+  }
+  __device__ void get(unsigned thread, element_run<T, n> (&runs)[per_word]) const {
     if constexpr (per_word == 1) {
 #pragma unroll
-      for (int i = 0; i < n; ++i) runs[0].word[i] = word[index(first + i, w)];
+      for (unsigned i = 0; i < n; ++i) runs[0].word[i] = word[index(first(thread) + i, column(thread))];
     } else {
+      // Matrices of eight rows by eight elements, turned while they are loaded: lane l gets of each the rows
+      // 2 (l % 4) and 2 (l % 4) + 1 of column l / 4. So rows of a matrix are pairs out of each of the four runs.
+      const unsigned lane = thread % 32, row = lane % 8;
+      const unsigned pair = row / 2 * n + row % 2 + lane / 8 * 2;  // matrix lane / 8 of four
+      const unsigned at = index(pair, thread / 32 * 8);
 #pragma unroll
-      for (int i = 0; i < n; i += 2) {
-        const std::uint32_t a = word[index(first + i, w)], b = word[index(first + i + 1, w)];
-        runs[0].word[i / 2] = __byte_perm(a, b, 0x5410);
-        runs[1].word[i / 2] = __byte_perm(a, b, 0x7632);
+      for (unsigned j = 0; j < per_word; ++j) {
+        const std::uint32_t* const from = word + (at ^ j * (columns_apart / per_word));
+#pragma unroll
+        for (unsigned i = 0; i < n; i += 8) {  // eight rows further all words lie the same
+          std::uint32_t* const to = runs[j].word + i / 2;
+          load_turned(from + i * words, to[0], to[1], to[2], to[3]);
+        }
       }
     }
   }
@@ -64,33 +94,42 @@ struct both_call {
   quantize_call<S, T> col;
   run_grid grid;        // of bands of tiles, tile by tile
   Transform transform;  // of the runs down the columns
-  philox_keys row_keys;
-  philox_keys col_keys;
+  philox_stream row_stream;
+  philox_stream col_stream;
   hidden_constants hidden;
 };
 
-// Stores the runs of neighbouring columns c, c + 1, ... from row r on.
-template <class S, class T, int N, int Runs>
-__device__ void store_columns(const packed_sink<S>& sink, index_t c, index_t r, const element_run<T, N> (&)[Runs],
-                              const stored_run<S, N> (&runs)[Runs], const tensor_factors&) {
+// Stores the runs of columns c, c + Apart, ... from row r on. `lanes` are those of the warp that have any; in pairs,
+// eight columns side by side.
+template <int Apart, class S, class T, int N, int Runs>
+__device__ void store_columns(const packed_sink<S>& sink, index_t c, index_t r, unsigned,
+                              const element_run<T, N> (&)[Runs], const stored_run<S, N> (&runs)[Runs],
+                              const tensor_factors&) {
 #pragma unroll
   for (int j = 0; j < Runs; ++j) {
-    sink.write_scale(c + j, r / N, runs[j].scale);
-    store_words(sink.out.codes + (c + j) * sink.out.code_pitch + r / 2, runs[j].codes);
+    sink.write_scale(c + j * Apart, r / N, runs[j].scale);
+    store_words(sink.out.codes + (c + j * Apart) * sink.out.code_pitch + r / 2, runs[j].codes);
   }
 }
-template <class S, class U, class T, int N, int Runs>
-__device__ void store_columns(const decoded_sink<S, U>& sink, index_t c, index_t r, const element_run<T, N> (&x)[Runs],
-                              const stored_run<S, N> (&runs)[Runs], const tensor_factors& back) {
+template <int Apart, class S, class U, class T, int N, int Runs>
+__device__ void store_columns(const decoded_sink<S, U>& sink, index_t c, index_t r, unsigned lanes,
+                              const element_run<T, N> (&x)[Runs], const stored_run<S, N> (&runs)[Runs],
+                              const tensor_factors& back) {
   constexpr int per_word = 4 / static_cast<int>(sizeof(U));
   std::uint32_t out[Runs][N / per_word];
 #pragma unroll
   for (int j = 0; j < Runs; ++j) decode_run<S, U>(x[j], runs[j], back, out[j]);
   if constexpr (Runs == 2 && per_word == 2) {
+    // Lanes of neighbouring columns trade, so that each has two neighbours to store at once: c and c + 1 the one, and
+    // the other those that are `Apart` further.
+    const bool odd = c % 2 != 0;
+    const index_t first = odd ? c - 1 + Apart : c;
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      *reinterpret_cast<std::uint32_t*>(sink.out.at(c, r + i)) =
-          __byte_perm(out[0][i / 2], out[1][i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
+    for (int i = 0; i < N / 2; ++i) {
+      const std::uint32_t received = __shfl_xor_sync(lanes, odd ? out[0][i] : out[1][i], 4);
+      const std::uint32_t a = odd ? received : out[0][i], b = odd ? out[1][i] : received;
+      *reinterpret_cast<std::uint32_t*>(sink.out.at(first, r + 2 * i)) = __byte_perm(a, b, 0x5410);
+      *reinterpret_cast<std::uint32_t*>(sink.out.at(first, r + 2 * i + 1)) = __byte_perm(a, b, 0x7632);
     }
   } else {
 #pragma unroll
@@ -99,7 +138,7 @@ __device__ void store_columns(const decoded_sink<S, U>& sink, index_t c, index_t
       for (int i = 0; i < N; ++i) {
         float y[per_word];
         unpack_word<U>(out[j][i / per_word], y);
-        *sink.out.at(c + j, r + i) = store_float<U>(y[i % per_word]);
+        *sink.out.at(c + j * Apart, r + i) = store_float<U>(y[i % per_word]);
       }
     }
   }
@@ -109,81 +148,88 @@ template <quantization_scheme S, rounding_mode R, class T, class RowSink, class 
 requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block)
     quantize_both_kernel(const both_call<S, T, Transform> both, const RowSink row_sink, const ColSink col_sink) {
   using tile = turning_tile<S, T>;
-  constexpr int n = tile::n, width = tile::row_width, items = tile::cols / width;
+  constexpr unsigned n = tile::n, width = tile::row_width, items = tile::cols / width;
   constexpr bool by_rows = !std::is_same_v<RowSink, no_sink>;
-  __shared__ __align__(16) tile shared;
+  // The next tile is read while the columns of this one are quantized, where registers allow.
+  constexpr bool loads_ahead = tile::row_items == 1;
+  __shared__ tile shared;
   const quantize_call<S, T>& col = both.col;
-  const index_t rows = col.cols, cols = col.rows;  // of the input
-  const int thread = static_cast<int>(threadIdx.x);
-  std::uint32_t step = blockIdx.x;
+  const auto rows = static_cast<std::uint32_t>(col.cols), cols = static_cast<std::uint32_t>(col.rows);  // of the input
+  const unsigned thread = threadIdx.x;
+  std::uint32_t step = blockIdx.x, tile_row = 0, tile_col = 0;
   element_run<T, width> x[tile::row_items];
-  index_t tile_row = 0, tile_col = 0;
   const auto load = [&] {
-    const auto place = both.grid.at(step);
-    tile_row = (place.row * tile::band + place.col % tile::band) * tile::rows;
-    tile_col = place.col / tile::band * tile::cols;
+    const std::uint32_t row = both.grid.per_row(step), place = step - row * both.grid.per_row.divisor;
+    tile_row = (row * tile::band + place % tile::band) * tile::rows;
+    tile_col = place / tile::band * tile::cols;
 #pragma unroll
-    for (int g = 0; g < tile::row_items; ++g) {
-      const int item = thread + g * tile::threads;
-      const index_t r = tile_row + item / items, k = tile_col + item % items * width;
-      if (r < rows && k < cols) {
-        x[g].load(col.in.data + r * col.in.k_stride + k);
-      } else {
-        x[g] = {};
-      }
+    for (unsigned g = 0; g < tile::row_items; ++g) {
+      const unsigned item = thread + g * tile::threads;
+      const std::uint32_t r = tile_row + item / items, k = tile_col + item % items * width;
+      if (r < rows && k < cols) x[g].load(col.in.data + (index_t{r} * col.in.k_stride + k));
     }
   };
+  // Two warps derive the factors of the two calls at once.
+  constexpr unsigned row_leader = 32;
   const float col_reference = load_reference(col);
-  const float row_reference = by_rows ? load_reference(both.row) : 0.0f;
+  const float row_reference = by_rows ? load_reference(both.row, row_leader) : 0.0f;
   load();
-  const call_factors col_factors = share_factors<S>(col, col_reference, col_sink);
-  call_factors row_factors;
-  if constexpr (by_rows) {
-    if constexpr (std::is_same_v<RowSink, ColSink>) __syncthreads();  // they pass through the same memory
-    row_factors = share_factors<S>(both.row, row_reference, row_sink);
+  call_factors col_factors, row_factors;
+  if constexpr (S::has_tensor_scale) {
+    __shared__ shared_factors<ColSink::decodes> shared_col, shared_row;
+    if (threadIdx.x == 0) shared_col.template put<S>(col, col_reference, col_sink);
+    if constexpr (by_rows) {
+      if (threadIdx.x == row_leader) shared_row.template put<S>(both.row, row_reference, row_sink);
+    }
+    __syncthreads();
+    col_factors = shared_col.template get<S>(col.target);
+    if constexpr (by_rows) row_factors = shared_row.template get<S>(both.row.target);
   }
   for (;;) {
 #pragma unroll
-    for (int g = 0; g < tile::row_items; ++g) {
-      const int item = thread + g * tile::threads;
+    for (unsigned g = 0; g < tile::row_items; ++g) {
+      const unsigned item = thread + g * tile::threads;
       shared.put(item / items, item % items * (width / tile::per_word), x[g]);
     }
     if constexpr (by_rows) {
 #pragma unroll
-      for (int g = 0; g < tile::row_items; ++g) {
-        const int item = thread + g * tile::threads;
-        const index_t r = tile_row + item / items, k = tile_col + item % items * width;
+      for (unsigned g = 0; g < tile::row_items; ++g) {
+        const unsigned item = thread + g * tile::threads;
+        const std::uint32_t r = tile_row + item / items, k = tile_col + item % items * width;
         stored_run<S, n> out[tile::adjacent];
 #pragma unroll
-        for (int j = 0; j < tile::adjacent; ++j) {
+        for (unsigned j = 0; j < tile::adjacent; ++j) {
           const auto run = x[g].template slice<n>(j);
-          out[j] = quantize_run<S, R>(run, run.largest_magnitude(), row_factors, both.row_keys,
-                                      static_cast<std::uint64_t>(r * cols + k + j * n), both.hidden);
+          out[j] = quantize_run<S, R>(run, run.largest_magnitude(), row_factors, both.row_stream,
+                                      std::uint64_t{r} * cols + k + j * n, both.hidden);
         }
-        store_runs(row_sink, {r, k / n}, r < rows && k < cols, x[g], out, row_factors.back);
+        store_runs(row_sink, spot_at<width>(row_sink, r, k), r < rows && k < cols, x[g], out, row_factors.back);
       }
     }
     __syncthreads();
-    {
-      const index_t r = tile_row + thread % 4 * n, c = tile_col + thread / 4 * tile::per_word;
-      if (r < rows && c < cols) {
-        element_run<T, n> runs[tile::per_word];
-        shared.get(thread % 4 * n, thread / 4, runs);
-        stored_run<S, n> out[tile::per_word];
-#pragma unroll
-        for (int j = 0; j < tile::per_word; ++j) {
-          std::uint32_t largest = 0;
-          const auto& run = both.transform(runs[j], largest);
-          out[j] = quantize_run<S, R, Transform::power>(run, largest, col_factors, both.col_keys,
-                                                        static_cast<std::uint64_t>((c + j) * rows + r), both.hidden);
-        }
-        store_columns(col_sink, c, r, runs, out, col_factors.back);
-      }
-    }
+    const std::uint32_t r = tile_row + tile::first(thread), c = tile_col + tile::column(thread);
     step += gridDim.x;
-    if (step >= both.grid.count) break;
+    const bool last = step >= both.grid.count;
+    if (!last && loads_ahead) load();
+    element_run<T, n> runs[tile::per_word];
+    shared.get(thread, runs);
+    const bool inside = r < rows && c < cols;
+    const unsigned lanes = __ballot_sync(~0u, inside);
+    if (inside) {
+      stored_run<S, n> out[tile::per_word];
+#pragma unroll
+      for (unsigned j = 0; j < tile::per_word; ++j) {
+        std::uint32_t largest = 0;
+        const auto& run = both.transform(runs[j], largest, both.hidden);
+        out[j] =
+            quantize_run<S, R, Transform::power>(run, largest, col_factors, both.col_stream,
+                                                 std::uint64_t{c + j * tile::columns_apart} * rows + r, both.hidden);
+      }
+      store_columns<tile::columns_apart>(col_sink, c, r, lanes, runs, out, col_factors.back);
+    }
+    if (last) break;
+    if (!loads_ahead) load();
     __syncthreads();
-    load();
   }
 }
 
@@ -217,12 +263,13 @@ void launch_both(const cuda& executor, const char* what, const quantize_call<S, 
       col,
       {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row))},
       transform,
-      philox_keys(row.key),
-      philox_keys(col.key),
+      philox_stream(row.key),
+      philox_stream(col.key),
       {}};
   cuda fixed = executor;
   fixed.launch.threads = tile::threads;
-  launch(fixed, what, &quantize_both_kernel<S, R, T, RowSink, ColSink, Transform>, count, both, row_sink, col_sink);
+  launch(fixed, what, &quantize_both_kernel<S, R, T, RowSink, ColSink, Transform>, in_rounds(count, tile::rounds), both,
+         row_sink, col_sink);
 }
 template <rounding_mode R, class S, class T, class Sink, class Transform = no_transform>
 void launch_columns(const cuda& executor, const char* what, const quantize_call<S, T>& call, const Sink& sink,

@@ -89,40 +89,52 @@ __device__ call_factors derive_factors(float reference, bool own, int target) {
   return f;
 }
 
-// The reference of a call with one tensor scale. Kernels ask for it before they ask for data, so that factors are there
-// when data is.
+// The reference of a call with one tensor scale, in thread `leader`. Kernels ask for it before they ask for data, so
+// that factors are there when data is.
 template <class S, class T>
-__device__ float load_reference(const quantize_call<S, T>& call) {
-  return S::has_tensor_scale && !call.tiled && threadIdx.x == 0 ? *call.reference : 0.0f;
+__device__ float load_reference(const quantize_call<S, T>& call, unsigned leader = 0) {
+  return S::has_tensor_scale && !call.tiled && threadIdx.x == leader ? *call.reference : 0.0f;
 }
 
-// The factors of a call with one tensor scale, derived once a thread block from thread 0's reference; the first one
-// writes the datum.
+// Where one thread leaves the factors of a call with one tensor scale for its thread block.
+template <bool Decodes>
+struct shared_factors {
+  float value[Decodes ? 6 : 3];
+  int refused;
+
+  // By the thread that has the reference; the first thread block writes the datum.
+  template <quantization_scheme S, class T, class Sink>
+  __device__ void put(const quantize_call<S, T>& call, float reference, const Sink& sink) {
+    const call_factors f = derive_factors<S>(reference, call.own_reference, call.target);
+    value[0] = f.forward.reference, value[1] = f.forward.encode, value[2] = f.forward.decode;
+    if constexpr (Decodes) value[3] = f.back.reference, value[4] = f.back.encode, value[5] = f.back.decode;
+    refused = f.refused ? 1 : 0;
+    if (blockIdx.x == 0) {
+      sink.write_datum(0, S::stored(f.forward));
+      if (f.refused) report(call.status, cuda_status::reference_refused);
+    }
+  }
+  template <quantization_scheme S>
+  __device__ call_factors get(int target) const {
+    call_factors f;
+    f.forward = {value[0], value[1], value[2], target};
+    if constexpr (Decodes) f.back = {value[3], value[4], value[5], S::tensor_scale::default_target};
+    f.refused = refused != 0;
+    return f;
+  }
+};
+
+// The factors of a call with one tensor scale, derived once a thread block from thread 0's reference.
 template <quantization_scheme S, class T, class Sink>
 __device__ call_factors share_factors(const quantize_call<S, T>& call, float reference, const Sink& sink) {
   if constexpr (!S::has_tensor_scale) {
     return {};
   } else {
     if (call.tiled) return {};
-    constexpr bool decodes = Sink::decodes;
-    __shared__ float shared[decodes ? 6 : 3];
-    __shared__ int refused;
-    if (threadIdx.x == 0) {
-      const call_factors f = derive_factors<S>(reference, call.own_reference, call.target);
-      shared[0] = f.forward.reference, shared[1] = f.forward.encode, shared[2] = f.forward.decode;
-      if constexpr (decodes) shared[3] = f.back.reference, shared[4] = f.back.encode, shared[5] = f.back.decode;
-      refused = f.refused ? 1 : 0;
-      if (blockIdx.x == 0) {
-        sink.write_datum(0, S::stored(f.forward));
-        if (f.refused) report(call.status, cuda_status::reference_refused);
-      }
-    }
+    __shared__ shared_factors<Sink::decodes> shared;
+    if (threadIdx.x == 0) shared.template put<S>(call, reference, sink);
     __syncthreads();
-    call_factors f;
-    f.forward = {shared[0], shared[1], shared[2], call.target};
-    if constexpr (decodes) f.back = {shared[3], shared[4], shared[5], S::tensor_scale::default_target};
-    f.refused = refused != 0;
-    return f;
+    return shared.template get<S>(call.target);
   }
 }
 
@@ -135,11 +147,16 @@ struct packed_sink {
   static constexpr bool decodes = false;
 
   quantized_view<S> out;
-  bool aligned;  // codes of full chunks begin on a multiple of packed_chunk::access
+  bool aligned;         // codes of full chunks begin on a multiple of packed_chunk::access
+  index_t scale_tiles;  // of a row, which kernels would count again and again
 
   __device__ void write_datum(index_t tile, float datum) const { out.datum[tile] = datum; }
+  __device__ typename S::scale::storage* scale_at(index_t block_row, index_t block_col) const {
+    return out.scales + (out.layout == scale_layout::linear ? block_row * out.scale_pitch + block_col
+                                                            : tile_128x4_place(block_row, block_col, scale_tiles));
+  }
   __device__ void write_scale(index_t block_row, index_t block_col, typename S::scale::storage scale) const {
-    out.scales[out.scale_offset(block_row, block_col)] = scale;
+    *scale_at(block_row, block_col) = scale;
   }
   template <int Chunk>
   __device__ void write_chunk(index_t r, index_t k, int n, const packed_chunk<chunk_format, Chunk>& codes,
@@ -191,6 +208,11 @@ template <decode_order Order>
 inline constexpr bool multiplies_by_float<ue5m3_paper_rule<Order>> = true;
 template <constant_division How>
 inline constexpr bool multiplies_by_float<torchao_rule<How>> = true;
+
+// Those of them where that number is a capped reciprocal.
+template <class Rule>
+inline constexpr bool multiplies_by_reciprocal =
+    multiplies_by_float<Rule>&& std::is_base_of_v<capped_reciprocal_rule, Rule>;
 
 // That number.
 template <quantization_scheme S, class Divisor>

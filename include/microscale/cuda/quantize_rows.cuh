@@ -15,12 +15,13 @@ namespace microscale::detail::device {
 // E2M1 codes, eight to a word.
 
 // Constants that kernels get as parameters, so that the compiler does not know them: of multipliers it would make
-// shifts, which take twice the cycles of a multiply-add and a pipe that is already full, and the byte it would move
+// shifts, which take twice the cycles of a multiply-add and a pipe that is already full, and bytes it would move
 // into a register again and again.
 struct hidden_constants {
+  std::uint32_t four = 4;
   std::uint32_t sixteen = 16;
-  std::uint32_t sixty_four = 64;
-  std::uint32_t half = 0x80;
+  std::uint32_t half_word = 1u << 16;
+  std::uint32_t midpoint_tail = e2m1_midpoint_tail;
 };
 
 // Σ x_i 16^i mod 2^32
@@ -41,53 +42,103 @@ concept run_scheme = quantization_scheme<S> && rounding_mode<R> && has_run_arith
                           multiplies_by_float<typename S::rule>)&&sizeof(typename S::scale::storage) == 1 &&
                      S::policy != nonfinite::reject;
 
-// Elements 8 * eighth ... + 7 of a run of finite numbers, none of which exceeds what `multiplier` brings below 8. A
-// draw of eight bits for each comes from the two words.
-template <rounding_mode R, class T, int N>
-__device__ std::uint32_t encode_eight(const element_run<T, N>& x, int eighth, float multiplier, std::uint32_t low,
-                                      std::uint32_t high, const hidden_constants& hidden) {
-  std::uint32_t part[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float y = mul_magnitude(x.at(8 * eighth + i), multiplier);
-    if constexpr (std::is_same_v<R, nearest_even>) {
-      part[i] = e2m1_nearest_bits(y);
-    } else {
-      static_assert(std::is_same_v<R, stochastic_midpoint8>);
-      part[i] = e2m1_midpoint_sum(y, i < 4 ? low : high, i % 4, hidden.half, hidden.sixty_four) >> 22;
-    }
-  }
-  constexpr std::uint32_t base = std::is_same_v<R, nearest_even> ? e2m1_count_bits : e2m1_stochastic_base;
-  const std::uint32_t codes = nibbles_of(part, hidden) - base * 0x11111111u;
-  return codes - ((codes & 0x88888888u) >> 3) + x.sign_nibbles(eighth);  // 8 saturates to 7
+// Whether every finite block is one for run_encoder where no factor is left to it: under a power of two that the amax
+// itself gave.
+template <class S>
+inline constexpr bool is_always_usable = multiplies_by_power<S>;
+
+// The Philox call of the sixteen elements `which` from `position` on.
+__device__ inline std::uint32_t philox_index(std::uint64_t position, int which) {
+  return static_cast<std::uint32_t>(position / 16) + static_cast<std::uint32_t>(which);
 }
 
-// What encodes the elements of a block under its scale, of finite numbers up to `amax`.
-template <quantization_scheme S, rounding_mode R>
+// What products run_encoder takes: those below 8, and where that leaves out few blocks, those that do not round to 8,
+// which would have to be told from 7.
+template <class S, class R>
+inline constexpr bool rounds_to_eight = is_always_usable<S> || !std::is_same_v<R, nearest_even>;
+template <class S, class R>
+inline constexpr float encoded_below = rounds_to_eight<S, R> ? 8.0f : 7.0f;
+
+// Magnitudes' codes 0 to 8 of eight products below 8, a nibble each.
+__device__ inline std::uint32_t nearest_nibbles(const float (&y)[8], const hidden_constants& hidden) {
+  std::uint32_t part[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) part[i] = e2m1_nearest_bits(y[i]);
+  return nibbles_of(part, hidden) - e2m1_count_bits * 0x11111111u;
+}
+// The same by the midpoint rule, a draw of eight bits for each from the two words. Of every four elements one is spared
+// an operation of the ALU, which has more to do here than the multiply-adds' pipe, for two more of that one.
+__device__ inline std::uint32_t midpoint_nibbles(const float (&y)[8], std::uint32_t low, std::uint32_t high,
+                                                 const hidden_constants& hidden) {
+  std::uint32_t top[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float z = i % 4 == 3 ? e2m1_stochastic_float(y[i]) : add_toward_zero(y[i], fp32::max_number(y[i], 1.0f));
+    top[i] = e2m1_midpoint_top(z, i < 4 ? low : high, i % 4, hidden.midpoint_tail, hidden.four);
+  }
+  const std::uint32_t even =
+      __byte_perm(__byte_perm(top[0], top[2], 0x0073), __byte_perm(top[4], top[6], 0x0073), 0x5410);
+  const std::uint32_t odd =
+      __byte_perm(__byte_perm(top[1], top[3], 0x0073), __byte_perm(top[5], top[7], 0x0073), 0x5410);
+  return odd * hidden.sixteen + even;
+}
+
+// Elements 8 * eighth ... + 7 of a run of finite numbers whose products with `multiplier` are below encoded_below. A
+// draw of eight bits for each comes from the two words.
+template <class S, rounding_mode R, class T, int N>
+__device__ std::uint32_t encode_eight(const element_run<T, N>& x, int eighth, float multiplier, std::uint32_t low,
+                                      std::uint32_t high, const hidden_constants& hidden) {
+  float y[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) y[i] = mul_magnitude(x.at(8 * eighth + i), multiplier);
+  std::uint32_t codes;
+  if constexpr (std::is_same_v<R, nearest_even>) {
+    codes = nearest_nibbles(y, hidden);
+  } else {
+    static_assert(std::is_same_v<R, stochastic_midpoint8>);
+    codes = midpoint_nibbles(y, low, high, hidden);
+  }
+  if constexpr (rounds_to_eight<S, R>) codes -= (codes & 0x88888888u) >> 3;
+  return codes | (x.sign_nibbles(eighth) & 0x88888888u);
+}
+
+// What encodes the elements of a block under its scale, of finite numbers up to `amax`. The elements that come are
+// still to be multiplied by 2^-Power; the multiplier is instead. Between 2^-100 and 2^100 it makes no difference: what
+// of an element would be subnormal then, and rounded, gives a product below 2^-26, which counts as nothing either way.
+template <quantization_scheme S, rounding_mode R, int Power>
 struct run_encoder {
   float multiplier;
   bool usable;  // otherwise the block is one for encode_rare
 
-  __device__ run_encoder(typename S::scale::storage scale, const tensor_factors& t, float amax)
-      : multiplier(multiplier_of<S>(S::rule::template divisor<amax_scheme<S>>(scale, t))) {
-    usable = fp32::less(fp32::mul(amax, multiplier), 8.0f);  // also where one is not a number
+  __device__ run_encoder(typename S::scale::storage scale, const tensor_factors& t, float amax) {
+    constexpr std::uint32_t low = fp32::bits(0x1p-100f), high = fp32::bits(0x1p100f);
+    if constexpr (multiplies_by_reciprocal<typename S::rule>) {
+      // Where the quick reciprocal holds there is nothing to cap. A block of zeros has products of zero under any
+      // multiplier that is a number.
+      constexpr std::uint32_t from = Power == 0 ? quick_reciprocal_from : low,
+                              to = Power == 0 ? quick_reciprocal_to : high;
+      const float step = S::rule::template step<amax_scheme<S>>(scale, t);
+      multiplier = fp32::min_number(quick_reciprocal(step), fp32::largest);
+      usable = (fp32::bits(step) - from < to - from) | (fp32::bits(amax) == 0);
+    } else {
+      multiplier = multiplier_of<S>(S::rule::template divisor<amax_scheme<S>>(scale, t));
+      usable = Power == 0 || (fp32::bits(multiplier) - low < high - low) | (fp32::bits(amax) == 0);
+    }
+    // As bits, where a NaN is above all numbers.
+    usable = usable & (fp32::bits(fp32::mul(amax, multiplier)) < fp32::bits(encoded_below<S, R>));
+    if constexpr (Power != 0)
+      multiplier = fp32::mul(multiplier, fp32::from_bits(static_cast<std::uint32_t>(127 - Power) << 23));
   }
-  // For elements that are 2^-Power of those that will come. Exact: what is subnormal then counts as nothing.
-  template <int Power>
-  __device__ void fold() {
-    usable = usable && fp32::less(0x1p-100f, multiplier) && fp32::less(multiplier, 0x1p100f);
-    multiplier = fp32::mul(multiplier, fp32::from_bits(static_cast<std::uint32_t>(127 - Power) << 23));
-  }
-  // The codes of N elements, the first of which has `position` (random.hpp).
+  // The codes of N elements, the first of which has `position` (random.hpp), below 2^36.
   template <class T, int N>
-  __device__ void encode(const element_run<T, N>& x, const philox_keys& keys, std::uint64_t position,
+  __device__ void encode(const element_run<T, N>& x, const philox_stream& stream, std::uint64_t position,
                          const hidden_constants& hidden, std::uint32_t (&codes)[N / 8]) const {
     static_assert(R::random_bits == 0 || N % 16 == 0, "a Philox call serves sixteen elements");
     philox_words words;
 #pragma unroll
     for (int i = 0; i < N / 8; ++i) {
-      if (R::random_bits > 0 && i % 2 == 0) words = philox4x32(keys, position / 16 + static_cast<unsigned>(i / 2));
-      codes[i] = encode_eight<R>(x, i, multiplier, words.word[i % 2 * 2], words.word[i % 2 * 2 + 1], hidden);
+      if (R::random_bits > 0 && i % 2 == 0) words = stream(philox_index(position, i / 2));
+      codes[i] = encode_eight<S, R>(x, i, multiplier, words.word[i % 2 * 2], words.word[i % 2 * 2 + 1], hidden);
     }
   }
 };
@@ -111,14 +162,14 @@ __device__ element_run<T, N> divided_by_power(const element_run<T, N>& x) {
 // so that it takes no more registers than the usual way.
 template <quantization_scheme S, rounding_mode R, class T, int N>
 __device__ void encode_rare(const element_run<T, N>& x, typename S::scale::storage scale, const tensor_factors& t,
-                            const philox_keys& keys, std::uint64_t position, std::uint32_t (&codes)[N / 8]) {
+                            const philox_stream& stream, std::uint64_t position, std::uint32_t (&codes)[N / 8]) {
   const auto divisor = S::rule::template divisor<S>(scale, t);
 #pragma unroll 1
   for (int e = 0; e < N / 8; ++e) {
     const auto run = x.select_eight(e);
     std::uint32_t low = 0, high = 0;
     if constexpr (R::random_bits > 0) {
-      const philox_words words = philox4x32(keys, position / 16 + static_cast<unsigned>(e / 2));
+      const philox_words words = stream(philox_index(position, e / 2));
       low = words.word[0], high = words.word[1];
       if (e % 2 != 0) low = words.word[2], high = words.word[3];
     }
@@ -132,10 +183,6 @@ __device__ void encode_rare(const element_run<T, N>& x, typename S::scale::stora
     for (int j = 0; j < N / 8; ++j) codes[j] = j == e ? eight : codes[j];
   }
 }
-
-// Whether every finite block is one for run_encoder: under a power of two that the amax itself gave.
-template <class S>
-inline constexpr bool is_always_usable = multiplies_by_power<S>;
 
 // The scale of a block with that amax, or of one that is poisoned, whose codes then are those of NaN.
 template <quantization_scheme S, int Words>
@@ -169,7 +216,7 @@ struct stored_run {
 // magnitude after that.
 template <quantization_scheme S, rounding_mode R, int Power = 0, class T, int N>
 __device__ stored_run<S, N> quantize_run(const element_run<T, N>& x, std::uint32_t largest, const call_factors& f,
-                                         const philox_keys& keys, std::uint64_t position,
+                                         const philox_stream& stream, std::uint64_t position,
                                          const hidden_constants& hidden) {
   stored_run<S, N> out;
   out.plain = largest < fp32::infinity_bits && !f.refused;
@@ -177,12 +224,11 @@ __device__ stored_run<S, N> quantize_run(const element_run<T, N>& x, std::uint32
   if (out.plain) {
     const float amax = fp32::from_bits(largest);
     out.scale = S::rule::template scale<amax_scheme<S>>(amax, f.forward);
-    run_encoder<S, R> encoder(out.scale, f.forward, amax);
-    if constexpr (Power != 0) encoder.template fold<Power>();
-    if (is_always_usable<S> || encoder.usable) {
-      encoder.encode(x, keys, position, hidden, out.codes);
+    const run_encoder<S, R, Power> encoder(out.scale, f.forward, amax);
+    if ((is_always_usable<S> && Power == 0) || encoder.usable) {
+      encoder.encode(x, stream, position, hidden, out.codes);
     } else {
-      encode_rare<S, R>(divided_by_power<Power>(x), out.scale, f.forward, keys, position, out.codes);
+      encode_rare<S, R>(divided_by_power<Power>(x), out.scale, f.forward, stream, position, out.codes);
     }
   } else {
     const auto y = divided_by_power<Power>(x);
@@ -191,7 +237,7 @@ __device__ stored_run<S, N> quantize_run(const element_run<T, N>& x, std::uint32
     out.amax = fp32::bits(amax.ignoring_nan());
     const bool poisoned = poison_run<S>(amax, f, out.scale, out.codes);
     if (!is_always_poisoned<S> && !poisoned) {
-      encode_rare<S, R>(y, out.scale, f.forward, keys, position, out.codes);
+      encode_rare<S, R>(y, out.scale, f.forward, stream, position, out.codes);
     }
   }
   return out;
@@ -205,7 +251,8 @@ struct no_transform {
   static constexpr int power = 0;
 
   template <class T, int N>
-  __device__ const element_run<T, N>& operator()(const element_run<T, N>& x, std::uint32_t& largest) const {
+  __device__ const element_run<T, N>& operator()(const element_run<T, N>& x, std::uint32_t& largest,
+                                                 const hidden_constants&) const {
     largest = x.largest_magnitude();
     return x;
   }
@@ -217,23 +264,29 @@ struct hadamard_transform {
   static constexpr int per_word = 4 / static_cast<int>(sizeof(T));
   static constexpr int power = Size == 16 ? 2 : 0;
 
-  std::uint32_t flip[Size / per_word];  // the sign bits that change, in words as elements lie in memory
+  std::uint32_t flip[Size];  // the sign bit, where an element changes its sign
   float factor;
 
   explicit hadamard_transform(const hadamard_signs& signs) : flip{}, factor(hadamard_factor(Size)) {
-    for (int i = 0; i < Size; ++i) {
-      if (signs.negative(i)) flip[i / per_word] |= std::uint32_t{1} << (32 / per_word * (i % per_word + 1) - 1);
+    for (int i = 0; i < Size; ++i) flip[i] = signs.negative(i) ? fp32::sign_bit : 0;
+  }
+  // Element i of a run with its new sign.
+  template <int N>
+  __device__ float flipped(const element_run<T, N>& in, int i, const hidden_constants& hidden) const {
+    if constexpr (std::is_same_v<T, value<bf16>>) {  // one operation each
+      const std::uint32_t w = in.word[i / 2];
+      return fp32::from_bits(i % 2 == 0 ? w * hidden.half_word + flip[i % Size] : (w ^ flip[i % Size]) & 0xFFFF0000u);
+    } else {
+      return fp32::from_bits(fp32::bits(in.at(i)) ^ flip[i % Size]);
     }
   }
   template <int N>
-  __device__ element_run<float, N> operator()(const element_run<T, N>& in, std::uint32_t& largest) const {
+  __device__ element_run<float, N> operator()(const element_run<T, N>& in, std::uint32_t& largest,
+                                              const hidden_constants& hidden) const {
     static_assert(N % Size == 0);
-    element_run<T, N> flipped;
-#pragma unroll
-    for (int i = 0; i < in.words; ++i) flipped.word[i] = in.word[i] ^ flip[i % (Size / per_word)];
     float x[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = flipped.at(i);
+    for (int i = 0; i < N; ++i) x[i] = flipped(in, i, hidden);
     std::uint32_t sum = 0;
 #pragma unroll
     for (int stride = 1; stride < Size; stride *= 2) {
@@ -280,6 +333,7 @@ inline constexpr index_t most_runs = index_t{1} << 30;
 struct run_grid {
   std::uint32_t count = 0;
   quick_divider per_row;
+  bool flat = false;  // whether rows follow each other without gaps wherever the runs are
 
   struct place {
     index_t row;
@@ -288,6 +342,14 @@ struct run_grid {
   __device__ place at(std::uint32_t i) const {
     const std::uint32_t row = per_row(i);
     return {index_t{row}, index_t{i - row * per_row.divisor}};
+  }
+  // Where run i of `Width` elements begins in a matrix with that distance between rows. The product of two 32-bit
+  // numbers is one instruction.
+  template <int Width>
+  __device__ index_t offset(std::uint32_t i, index_t pitch) const {
+    if (flat) return static_cast<index_t>(std::uint64_t{i} * std::uint32_t{Width});
+    const place p = at(i);
+    return p.row * pitch + p.col * Width;
   }
 };
 
@@ -300,7 +362,7 @@ struct row_call {
   quantize_call<S, T> call;
   run_grid grid;  // of neighbouring blocks
   Transform transform;
-  philox_keys keys;
+  philox_stream stream;
   hidden_constants hidden;
 };
 
@@ -350,9 +412,9 @@ __device__ void decode_run(const element_run<T, N>& x, const stored_run<S, N>& r
                            std::uint32_t* out) {
   using element = typename S::element;
   constexpr int per_word = 4 / static_cast<int>(sizeof(U));
-  const float s = decode_code<typename S::scale>(run.scale);
   if constexpr (per_word == 2) {
     if (run.plain) {
+      const float s = decode_finite<typename S::scale>(run.scale);
       // The eight magnitudes that a code can mean here, their low bytes and their high ones, to be looked up four at a
       // time; signs are those of the input.
       std::uint32_t pairs[4];
@@ -376,6 +438,7 @@ __device__ void decode_run(const element_run<T, N>& x, const stored_run<S, N>& r
       return;
     }
   }
+  const float s = decode_code<typename S::scale>(run.scale);
 #pragma unroll
   for (int i = 0; i < N; i += per_word) {
     float y[per_word];
@@ -388,32 +451,68 @@ __device__ void decode_run(const element_run<T, N>& x, const stored_run<S, N>& r
   }
 }
 
-// Stores neighbouring blocks, the first of which lies at `p` in the grid of blocks.
+// Where a thread's neighbouring blocks go; `Width` elements of them in all.
+struct packed_spot {
+  std::uint8_t* codes;
+  std::uint8_t* scales;
+};
+template <int Width, class S>
+__device__ packed_spot spot_at(const packed_sink<S>& sink, index_t row, index_t k) {
+  return {sink.out.codes + row * sink.out.code_pitch + k / 2, sink.scale_at(row, k / S::block::columns)};
+}
+template <int Width, class S>
+__device__ packed_spot spot_of(const packed_sink<S>& sink, const run_grid& grid, std::uint32_t i) {
+  if (grid.flat) {
+    constexpr std::uint32_t blocks = Width / S::block::columns;
+    return {sink.out.codes + std::uint64_t{i} * std::uint32_t{Width / 2}, sink.out.scales + std::uint64_t{i} * blocks};
+  }
+  const auto p = grid.at(i);
+  return spot_at<Width>(sink, p.row, p.col * Width);
+}
+template <int Width, class S, class U>
+__device__ U* spot_at(const decoded_sink<S, U>& sink, index_t row, index_t k) {
+  return sink.out.at(row, k);
+}
+template <int Width, class S, class U>
+__device__ U* spot_of(const decoded_sink<S, U>& sink, const run_grid& grid, std::uint32_t i) {
+  return sink.out.data + grid.offset<Width>(i, sink.out.row_stride);
+}
+// Whether rows of `cols` elements follow each other without gaps.
+template <class S>
+bool is_flat(const packed_sink<S>& sink, index_t cols) noexcept {
+  const auto& out = sink.out;
+  return out.layout == scale_layout::linear && out.code_pitch == cols / 2 &&
+         out.scale_pitch == cols / S::block::columns;
+}
+template <class S, class U>
+bool is_flat(const decoded_sink<S, U>& sink, index_t cols) noexcept {
+  return sink.out.row_stride == cols;
+}
+
+// Stores neighbouring blocks.
 template <class S, class T, int N, int Runs>
-__device__ void store_runs(const packed_sink<S>& sink, run_grid::place p, bool inside, const element_run<T, N * Runs>&,
+__device__ void store_runs(const packed_sink<S>&, packed_spot to, bool inside, const element_run<T, N * Runs>&,
                            const stored_run<S, N> (&runs)[Runs], const tensor_factors&) {
   if (!inside) return;
   std::uint32_t codes[N / 8 * Runs];
 #pragma unroll
   for (int i = 0; i < N / 8 * Runs; ++i) codes[i] = runs[i / (N / 8)].codes[i % (N / 8)];
-  store_words(sink.out.codes + p.row * sink.out.code_pitch + p.col * (N / 2), codes);
-  std::uint8_t* const scales = sink.out.scales + sink.out.scale_offset(p.row, p.col);
+  store_words(to.codes, codes);
   if constexpr (Runs == 2) {
-    *reinterpret_cast<std::uint16_t*>(scales) = static_cast<std::uint16_t>(runs[0].scale | runs[1].scale << 8);
+    *reinterpret_cast<std::uint16_t*>(to.scales) = static_cast<std::uint16_t>(runs[0].scale | runs[1].scale << 8);
   } else {
     static_assert(Runs == 1);
-    *scales = runs[0].scale;
+    *to.scales = runs[0].scale;
   }
 }
 template <class S, class U, class T, int N, int Runs>
-__device__ void store_runs(const decoded_sink<S, U>& sink, run_grid::place p, bool inside,
-                           const element_run<T, N * Runs>& x, const stored_run<S, N> (&runs)[Runs],
-                           const tensor_factors& back) {
+__device__ void store_runs(const decoded_sink<S, U>&, U* to, bool inside, const element_run<T, N * Runs>& x,
+                           const stored_run<S, N> (&runs)[Runs], const tensor_factors& back) {
   constexpr int words = N * static_cast<int>(sizeof(U)) / 4;
   std::uint32_t out[words * Runs];
 #pragma unroll
   for (int j = 0; j < Runs; ++j) decode_run<S, U>(x.template slice<N>(j), runs[j], back, out + j * words);
-  store_paired(inside ? reinterpret_cast<std::uint8_t*>(sink.out.at(p.row, p.col * N)) : nullptr, out);
+  store_paired(inside ? reinterpret_cast<std::uint8_t*>(to) : nullptr, out);
 }
 
 // Raises *amax to the largest of a thread block's bits. Most thread blocks find it higher already, and ask no more.
@@ -428,7 +527,8 @@ __device__ inline void raise_amax(float* amax, std::uint32_t largest) {
   if (threadIdx.x == 0 && shared > *static_cast<volatile std::uint32_t*>(bits)) atomicMax(bits, shared);
 }
 
-// `Runs` independent groups of neighbouring blocks a thread, whose loads are all under way before the first is used.
+// `Runs` independent groups of neighbouring blocks a thread, whose loads are all under way before the first is used; a
+// group that is done makes room for the one of the next round at once.
 template <quantization_scheme S, rounding_mode R, class T, class Sink, int Runs, class Transform>
 requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block)
     quantize_rows_kernel(const row_call<S, T, Transform> rows, const Sink sink) {
@@ -437,17 +537,14 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
   const std::uint32_t span = blockDim.x * Runs;
   std::uint32_t first = blockIdx.x * span + threadIdx.x;
   using group = element_run<T, width>;
-  const auto load = [&](std::uint32_t from, group(&x)[Runs]) {
-#pragma unroll
-    for (int g = 0; g < Runs; ++g) {
-      const std::uint32_t i = from + g * blockDim.x;
-      const auto place = rows.grid.at(i);
-      if (i < rows.grid.count) x[g].load(call.in.data + place.row * call.in.row_stride + place.col * width);
-    }
+  group x[Runs];
+  const auto load = [&](std::uint32_t from, int g) {
+    const std::uint32_t i = from + g * blockDim.x;
+    if (i < rows.grid.count) x[g].load(call.in.data + rows.grid.template offset<width>(i, call.in.row_stride));
   };
   const float reference = load_reference(call);
-  group x[Runs];
-  load(first, x);
+#pragma unroll
+  for (int g = 0; g < Runs; ++g) load(first, g);
   const call_factors factors = share_factors<S>(call, reference, sink);
   std::uint32_t seen = 0;
   for (;;) {
@@ -461,16 +558,15 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
       for (int j = 0; j < adjacent; ++j) {
         std::uint32_t largest = 0;
         const auto part = x[g].template slice<n>(j);
-        const auto& run = rows.transform(part, largest);
+        const auto& run = rows.transform(part, largest, rows.hidden);
         out[j] = quantize_run<S, R, Transform::power>(
-            run, largest, factors, rows.keys, std::uint64_t{i} * width + static_cast<unsigned>(j * n), rows.hidden);
+            run, largest, factors, rows.stream, std::uint64_t{i} * width + static_cast<unsigned>(j * n), rows.hidden);
         if (i < rows.grid.count) seen = larger(seen, out[j].amax);
       }
-      const auto place = rows.grid.at(i);
-      store_runs(sink, {place.row, place.col * adjacent}, i < rows.grid.count, x[g], out, factors.back);
+      store_runs(sink, spot_of<width>(sink, rows.grid, i), i < rows.grid.count, x[g], out, factors.back);
+      if (!last) load(following, g);
     }
     if (last) break;
-    load(following, x);
     first = following;
   }
   if (call.amax != nullptr) raise_amax(call.amax, seen);
@@ -497,23 +593,42 @@ bool fits_rows(const quantize_call<S, T>& call, const Sink& sink) noexcept {
          takes_runs<adjacent>(sink);
 }
 
-// Two groups a thread keep enough bytes under way; what is decoded again needs the registers for itself.
+// How a kernel of runs is launched. No result depends on it.
+struct row_shape {
+  unsigned threads;  // of a thread block, unless the executor wants fewer
+  int groups;        // of neighbouring blocks that a thread has under way
+  int rounds;        // of a thread, where there are enough thread blocks to share what one does once
+};
+// Small thread blocks: where some end others begin, and a multiprocessor is never empty. What is decoded again waits
+// for memory alone.
 template <class Sink>
-inline constexpr int runs_a_thread = Sink::decodes ? 1 : 2;
+inline constexpr row_shape shape_of_rows = Sink::decodes ? row_shape{64, 1, 1} : row_shape{128, 1, 4};
 
-template <rounding_mode R, int Runs, class S, class T, class Sink, class Transform = no_transform>
+// Thread blocks that do the work of `blocks` in up to so many rounds, but no fewer than fill a GPU several times.
+inline index_t in_rounds(index_t blocks, int rounds) noexcept {
+  constexpr index_t filling = 2048;
+  return ceil_div(blocks, smaller(larger(blocks / filling, index_t{1}), index_t{rounds}));
+}
+
+template <rounding_mode R, class S, class T, class Sink, class Transform = no_transform>
 void launch_rows(const cuda& executor, const char* what, const quantize_call<S, T>& call, const Sink& sink,
                  const Transform& transform = {}) {
+  constexpr row_shape shape = shape_of_rows<Sink>;
+  check_launch(executor.launch);
+  cuda fitted = executor;
+  fitted.launch.threads = smaller(executor.launch.threads, shape.threads);
   const index_t per_row = call.cols / (S::block::columns * adjacent_runs<S, T>), count = call.rows * per_row;
   const row_call<S, T, Transform> rows{
       call,
-      {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row))},
+      {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row)),
+       call.in.row_stride == call.cols && is_flat(sink, call.cols)},
       transform,
-      philox_keys(call.key),
+      philox_stream(call.key),
       {}};
-  const index_t blocks = ceil_div(count, index_t{executor.launch.threads} * Runs);
+  const index_t blocks = ceil_div(count, index_t{fitted.launch.threads} * shape.groups);
   if (call.amax != nullptr) clear_bytes(executor, "amax", call.amax, sizeof(float));
-  launch(executor, what, &quantize_rows_kernel<S, R, T, Sink, Runs, Transform>, blocks, rows, sink);
+  launch(fitted, what, &quantize_rows_kernel<S, R, T, Sink, shape.groups, Transform>, in_rounds(blocks, shape.rounds),
+         rows, sink);
 }
 
 // ---------------------------------------------------------------------------------------------------------------

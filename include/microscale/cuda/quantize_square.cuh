@@ -32,11 +32,11 @@ struct square_strip {
   static __device__ void quantize(const element_run<T, 8> (&x)[passes], const call_factors& f,
                                   const hidden_constants& hidden, stored_run<S, 8> (&out)[passes]) {
     static_assert(R::random_bits == 0);
-    const philox_keys no_keys(random_key{});
-    std::uint32_t largest = 0;
+    const philox_stream no_draws(random_key{});
+    std::uint32_t word = x[0].largest_word();
 #pragma unroll
-    for (int p = 0; p < passes; ++p) largest = larger(largest, x[p].largest_magnitude());
-    largest = largest_of_block(largest);
+    for (int p = 1; p < passes; ++p) word = larger_magnitudes<T>(word, x[p].largest_word());
+    const std::uint32_t largest = largest_of_block(element_run<T, 8>::largest_of(word));
     const bool plain = largest < fp32::infinity_bits && !f.refused;
     running_amax amax;
     if (!__all_sync(~0u, plain)) {
@@ -49,20 +49,19 @@ struct square_strip {
     typename S::scale::storage scale = 0;
     if (plain) {
       scale = S::rule::template scale<amax_scheme<S>>(fp32::from_bits(largest), f.forward);
-      const run_encoder<S, R> encoder(scale, f.forward, fp32::from_bits(largest));
+      const run_encoder<S, R, 0> encoder(scale, f.forward, fp32::from_bits(largest));
+      if (is_always_usable<S> || encoder.usable) {
 #pragma unroll
-      for (int p = 0; p < passes; ++p) {
-        if (is_always_usable<S> || encoder.usable) {
-          encoder.encode(x[p], no_keys, 0, hidden, out[p].codes);
-        } else {
-          encode_rare<S, R>(x[p], scale, f.forward, no_keys, 0, out[p].codes);
-        }
+        for (int p = 0; p < passes; ++p) encoder.encode(x[p], no_draws, 0, hidden, out[p].codes);
+      } else {
+#pragma unroll
+        for (int p = 0; p < passes; ++p) encode_rare<S, R>(x[p], scale, f.forward, no_draws, 0, out[p].codes);
       }
     } else {
 #pragma unroll
       for (int p = 0; p < passes; ++p) {
         const bool poisoned = poison_run<S>(amax, f, scale, out[p].codes);
-        if (!is_always_poisoned<S> && !poisoned) encode_rare<S, R>(x[p], scale, f.forward, no_keys, 0, out[p].codes);
+        if (!is_always_poisoned<S> && !poisoned) encode_rare<S, R>(x[p], scale, f.forward, no_draws, 0, out[p].codes);
       }
     }
 #pragma unroll
@@ -104,21 +103,21 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
   using strip = square_strip<S>;
   constexpr int strips = square_strips_a_warp<S>;
   const quantize_call<S, T>& call = square.call;
-  const int lane = static_cast<int>(threadIdx.x % 32);
+  const unsigned lane = threadIdx.x % 32;
   const std::uint32_t warps = blockDim.x / 32;
+  const auto cols = static_cast<std::uint32_t>(call.cols);
   std::uint32_t first = blockIdx.x * warps * strips + threadIdx.x / 32;
   element_run<T, 8> x[strips][strip::passes];
-  index_t row[strips], k[strips];
+  std::uint32_t row[strips], k[strips];
   bool inside[strips];
   const auto load = [&] {
 #pragma unroll
     for (int g = 0; g < strips; ++g) {
-      const std::uint32_t i = first + g * warps;
-      const auto place = square.grid.at(i);
-      row[g] = place.row * strip::n + lane / 8;
-      k[g] = place.col * strip::width + lane % 8 * 8;
-      inside[g] = i < square.grid.count && k[g] < call.cols;
-      const T* from = call.in.data + row[g] * call.in.row_stride + k[g];
+      const std::uint32_t i = first + g * warps, strip_row = square.grid.per_row(i);
+      row[g] = strip_row * strip::n + lane / 8;
+      k[g] = (i - strip_row * square.grid.per_row.divisor) * strip::width + lane % 8 * 8;
+      inside[g] = i < square.grid.count && k[g] < cols;
+      const T* from = call.in.data + (index_t{row[g]} * call.in.row_stride + k[g]);
 #pragma unroll
       for (int p = 0; p < strip::passes; ++p) {
         if (inside[g]) {
@@ -164,9 +163,9 @@ bool takes_eights(const decoded_sink<S, U>& sink) noexcept {
 template <class S, class T, class Sink>
 bool fits_square(const quantize_call<S, T>& call, const Sink& sink) noexcept {
   constexpr int n = S::block::rows;
-  return call.in.wide && !call.tiled && call.rows > 0 && call.cols > 0 && call.rows % n == 0 && call.cols % n == 0 &&
-         call.grid.rows == call.rows / n && call.grid.cols == call.cols / n &&
-         call.grid.rows <= most_runs / call.grid.cols && takes_eights(sink);
+  return call.in.wide && !call.tiled && call.rows > 0 && call.rows <= most_runs && call.cols > 0 &&
+         call.cols <= most_runs && call.rows % n == 0 && call.cols % n == 0 && call.grid.rows == call.rows / n &&
+         call.grid.cols == call.cols / n && call.grid.rows <= most_runs / call.grid.cols && takes_eights(sink);
 }
 
 template <rounding_mode R, class S, class T, class Sink>
