@@ -322,7 +322,7 @@ TEST_CASE("attention, low-rank layers and moments refuse what does not fit, befo
                            ms::matrix(gradient, 3, 5), ms::matrix(dq, 3, 16), ms::matrix(dk, 4, 16),
                            ms::matrix(dv, 4, 5));
   };
-  for (const std::size_t probabilities : {0, 11, 13}) CHECK_THROWS_AS(backward(probabilities, d_o.data()), ms::error);
+  for (const unsigned probabilities : {0u, 11u, 13u}) CHECK_THROWS_AS(backward(probabilities, d_o.data()), ms::error);
   CHECK_THROWS_AS(backward(12, nullptr), ms::error);
   for (const auto& [rows, cols] : {std::pair<index_t, index_t>{5, 3}, {3, 4}, {2, 5}}) {
     std::string said;
