@@ -242,6 +242,9 @@ void add(const std::string& what, const shape& s, F f, Rest... rest) {
     add("mxfp4/host", s, packed<ms::mxfp4>, one);
   }
   const shape middle{128, 4096, 4096}, prime{127, 4093, 4099};
+#if MICROSCALE_BENCH_OPENBLAS
+  add("openblas_f32/host", prime, openblas);
+#endif
   add("nvfp4/host", prime, packed<ms::nvfp4>, one);
   add("nvfp4/host_avx2", middle, packed<ms::nvfp4>, ms::host{.threads = 1, .simd = ms::simd_level::avx2});
   add("nvfp4/host_portable", middle, packed<ms::nvfp4>, ms::host{.threads = 1, .simd = ms::simd_level::portable});

@@ -15,6 +15,7 @@ import sys
 
 UNITS = {"gemm": "Gmul/s"}
 BASELINES = ("memcpy/", "copy/", "gemm/openblas")
+OTHERS = re.compile(r"^gemm/(onednn|eigen)")
 
 
 def machine():
@@ -46,36 +47,57 @@ def in_order(rows):
     return sorted(rows.items(), key=lambda row: (size_of(row[0]), not is_baseline(row[0]), row[0]))
 
 
-def table(rows, unit):
+def ratios(rows):
+    """(name, items per second, bytes per second, ratio to the baseline) size by size."""
     baseline = {}
-    lines = [f"| operation | {unit} | GB/s | to the baseline |", "|---|---|---|---|"]
-    for name, (items, size) in in_order(rows):
-        gigabytes = "–" if size is None else f"{size / 1e9:.1f}"
-        ratio = items / baseline.setdefault(size_of(name), items)
-        lines.append(f"| `{name}` | {items / 1e9:.2f} | {gigabytes} | {ratio:.2f} |")
+    return [
+        (name, items, size, items / baseline.setdefault(size_of(name), items)) for name, (items, size) in in_order(rows)
+    ]
+
+
+def table(rows, unit):
+    has_bytes = any(size for _, size in rows.values())
+    head = ["operation", unit] + ["GB/s"] * has_bytes + ["to the baseline"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for name, items, size, ratio in ratios(rows):
+        cells = [f"`{name}`", f"{items / 1e9:.2f}"]
+        cells += [f"{size / 1e9:.1f}" if size else "–"] * has_bytes + [f"{ratio:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def figure(rows, unit):
-    """Horizontal bars, one for each name."""
-    bars = in_order(rows)
-    top = max(items for items, _ in rows.values())
-    left, width, step = 330, 420, 20
-    height = step * len(bars) + 30
+    """Horizontal bars, one for each name, under a heading for each size with a scale of its own: the baseline's grey,
+    those of others lighter, this library's blue."""
+    names = {name: name.rsplit("/", 1)[0] for name in rows}
+    left, width, step, head = 20 + 7 * max(map(len, names.values())), 420, 20, 34
+    by_size = {}
+    for row in ratios(rows):
+        by_size.setdefault(size_of(row[0]), []).append(row)
+    height = step * len(rows) + head * len(by_size) + 8
+    total = left + width + 110
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 80}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="{height}" viewBox="0 0 {total} {height}" '
         'font-family="sans-serif" font-size="12">',
-        f'<rect width="100%" height="100%" fill="white"/><text x="{left}" y="16" fill="#444">{unit}</text>',
+        '<rect width="100%" height="100%" fill="white"/>',
     ]
-    for i, (name, (items, _)) in enumerate(bars):
-        y = 24 + step * i
-        colour = "#2a6fbb" if "/host/" in name and not is_baseline(name) else "#999999"
-        bar = max(1.0, width * items / top)
-        out.append(
-            f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{name}</text>'
-            f'<rect x="{left}" y="{y}" width="{bar:.1f}" height="{step - 5}" fill="{colour}"/>'
-            f'<text x="{left + bar + 5:.1f}" y="{y + 12}">{items / 1e9:.2f}</text>'
-        )
+    y = 0
+    for size, bars in by_size.items():
+        top = max(items for _, items, _, _ in bars)
+        out.append(f'<text x="{left}" y="{y + head - 10}" font-weight="bold">{size}</text>')
+        out.append(f'<text x="{total - 8}" y="{y + head - 10}" text-anchor="end" fill="#666">{unit} (ratio)</text>')
+        y += head
+        for name, items, _, ratio in bars:
+            backend = names[name].rsplit("/", 1)[-1]
+            ours = backend.startswith("host") and not is_baseline(name) and not OTHERS.search(name)
+            colour = "#2a6fbb" if ours else "#8a8a8a" if is_baseline(name) else "#bdbdbd"
+            bar = max(1.0, width * items / top)
+            out.append(
+                f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{names[name]}</text>'
+                f'<rect x="{left}" y="{y}" width="{bar:.1f}" height="{step - 5}" fill="{colour}"/>'
+                f'<text x="{left + bar + 5:.1f}" y="{y + 12}">{items / 1e9:.2f} ({ratio:.2f})</text>'
+            )
+            y += step
     out.append("</svg>")
     return "\n".join(out) + "\n"
 

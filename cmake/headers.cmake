@@ -35,8 +35,8 @@ set(
   include/microscale/tensor/hadamard_quantize.hpp
   include/microscale/tensor/metrics.hpp
   include/microscale/tensor/rescale.hpp
-  include/microscale/host/blocked_gemm.hpp
   include/microscale/host/simd_level.hpp
+  include/microscale/host/blocked_gemm.hpp
   include/microscale/host/lanes.hpp
   include/microscale/host/simd_block.hpp
   include/microscale/host/simd_kernels.hpp

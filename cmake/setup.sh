@@ -22,6 +22,9 @@ is_there() {
     python3) have python3 ;;
     benchmark) has_header benchmark/benchmark.h ;;
     fmt) has_header fmt/format.h ;;
+    openblas) has_header cblas.h ;;
+    onednn) has_header oneapi/dnnl/dnnl.hpp ;;
+    eigen) has_header eigen3/Eigen/Core ;;
     catch2) "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 <<'END' ;;
 #include <catch2/catch_version_macros.hpp>
 #if CATCH_VERSION_MAJOR < 3 || (CATCH_VERSION_MAJOR == 3 && CATCH_VERSION_MINOR < 4)
@@ -37,6 +40,9 @@ package_of() {
   case $1 in
     benchmark) echo libbenchmark-dev ;;
     fmt) echo libfmt-dev ;;
+    openblas) echo libopenblas-dev ;;
+    onednn) echo libdnnl-dev ;;
+    eigen) echo libeigen3-dev ;;
     compiler) echo g++ ;;
     sanitizers) echo "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev" ;; # of the clang that is there
     ninja) echo ninja-build ;;

@@ -69,7 +69,9 @@ int wrong(const ms::quantized_view<const A>& a, const ms::quantized_view<const B
 template <class A, class B>
 void holds() {
   std::uint64_t seed = 1;
-  const shape shapes[] = {{1, 1, 1}, {1, 33, 16}, {7, 31, 49}, {8, 32, 96}, {9, 47, 130}, {3, 5, 513}, {131, 2, 37}};
+  // One row and two, which go without tiles, in one chunk of k and in two; tiles with a part of their columns; rows
+  // that are left over; more rows than are laid out at once.
+  const shape shapes[] = {{1, 1, 1}, {1, 18, 530}, {2, 33, 16}, {7, 17, 49}, {9, 34, 33}, {11, 2, 513}, {259, 1, 18}};
   for (const shape& s : shapes) {
     const int spread = seed % 4 == 1 ? 0 : 3;  // every second time all scales that there are
     INFO(s.m << " x " << s.n << " x " << s.k << ", spread " << spread);
@@ -104,7 +106,7 @@ int wrong_numbers(const std::vector<float>& x, index_t m, const operand<B>& b) {
 template <class T, class B>
 void holds_for_numbers() {
   std::uint64_t seed = 1;
-  for (const shape& s : {shape{1, 1, 1}, {1, 33, 100}, {11, 31, 541}, {5, 7, 0}, {131, 2, 40}}) {
+  for (const shape& s : {shape{1, 1, 1}, {1, 33, 100}, {2, 3, 541}, {11, 17, 541}, {5, 7, 0}, {259, 1, 40}}) {
     INFO(s.m << " x " << s.n << " x " << s.k);
     const operand<B> b(s.n, s.k, seed, seed % 4 == 1 ? 0 : 3);
     auto x = difficult(s.m, s.k, ++seed);
@@ -122,7 +124,7 @@ void holds_for_numbers() {
 template <class A, class B>
 void holds_for_values() {
   std::uint64_t seed = 1;
-  for (const shape& s : {shape{1, 1, 1}, {1, 33, 100}, {11, 31, 541}, {5, 7, 0}, {131, 2, 40}}) {
+  for (const shape& s : {shape{1, 1, 1}, {1, 33, 100}, {11, 3, 541}, {5, 7, 0}, {259, 1, 40}}) {
     const int spread = seed % 4 == 1 ? 0 : 3;
     INFO(s.m << " x " << s.n << " x " << s.k << ", spread " << spread);
     operand<A> a(s.m, s.k, seed++, spread);
@@ -181,6 +183,20 @@ TEST_CASE("the sum of numbers and weights by hand") {
   CHECK(c[0] == -12.75f + 0x1p-21f);
 }
 
+TEST_CASE("every code with every code, row by row") {
+  operand<ms::nvfp4> a(16, 16, 1), b(16, 16, 2);
+  for (index_t r = 0; r < 16; ++r) {
+    std::fill_n(a.codes.begin() + r * 8, 8, static_cast<std::uint8_t>(17 * r));
+    std::fill_n(b.codes.begin() + r * 8, 8, static_cast<std::uint8_t>(17 * r));
+  }
+  for (std::size_t i = 0; i < 16; ++i) a.scales[i] = 0x38, b.scales[i] = static_cast<std::uint8_t>(8 * i + 7);
+  for (index_t r = 0; r < 16; ++r) {
+    ms::quantized_view<const ms::nvfp4> row = a.view();
+    row.codes += r * row.code_pitch, row.scales += r * row.scale_pitch, row.rows = 1;
+    CHECK(wrong_under<ms::f32_blocks>(row, b.view(), {}) == 0);
+  }
+}
+
 TEST_CASE("scales that are NaN or zero, among the largest and the smallest") {
   operand<ms::nvfp4> a(10, 100, 1), b(35, 100, 2);
   a.scales[0] = 0x7F, a.scales[size(3 * 7 + 6)] = 0x7F, b.scales[size(34 * 7 + 2)] = 0x7F;
@@ -198,10 +214,10 @@ TEST_CASE("scales that are NaN or zero, among the largest and the smallest") {
 
 TEST_CASE("every code with every code, at the ends of the scales") {
   for (const std::uint8_t scale : {std::uint8_t{0x01}, std::uint8_t{0x7E}}) {
-    operand<ms::nvfp4> a(16, 512, 1), b(16, 512, 2);
+    operand<ms::nvfp4> a(16, 80, 1), b(16, 80, 2);
     for (index_t r = 0; r < 16; ++r) {
-      std::fill_n(a.codes.begin() + r * 256, 256, static_cast<std::uint8_t>(17 * r));
-      std::fill_n(b.codes.begin() + r * 256, 256, static_cast<std::uint8_t>(17 * r));
+      std::fill_n(a.codes.begin() + r * 40, 40, static_cast<std::uint8_t>(17 * r));
+      std::fill_n(b.codes.begin() + r * 40, 40, static_cast<std::uint8_t>(17 * r));
     }
     std::fill(a.scales.begin(), a.scales.end(), scale);
     std::fill(b.scales.begin(), b.scales.end(), scale);
@@ -236,6 +252,31 @@ TEST_CASE("nothing to add, nothing to write, and operands that do not fit") {
   });
   CHECK(says(text, "K of GEMM operand B: expected 32, got 16"));
   CHECK(c == std::vector<float>(12, 7.0f));
+}
+
+TEST_CASE("operands without an order of their own can be packed as well") {
+  const index_t m = 3, n = 5, k = 70;
+  const auto x = difficult(m, k, 1), y = difficult(n, k, 2);
+  const auto check = [&]<class A, class B>(const ms::quantized<A>& a, const ms::quantized<B>& b) {
+    const ms::packed_operand<B> packed = ms::pack_operand(b);
+    CHECK(same(packed.unpacked(), b));
+    CHECK(packed.rows() == n);
+    CHECK(packed.cols() == k);
+    CHECK(packed.size_bytes() >= size(n * k * B::element::bits / 8));
+    for (const ms::simd_level level : levels) {
+      CHECK(ms::gemm<ms::f32_blocks>(cut{level}, a, packed) == ms::gemm<ms::f32_blocks>(ms::sequential{}, a, b));
+    }
+    CHECK(ms::gemm(ms::host{}, a, packed) == ms::gemm(ms::sequential{}, a, b));
+    std::vector<float> got(size(m * n)), want(got);
+    ms::gemm_into<ms::f32_blocks>(ms::host{}, ms::matrix(x, m, k), packed, ms::matrix(got, m, n));
+    ms::gemm_into<ms::f32_blocks>(ms::sequential{}, ms::matrix(x, m, k), b.view(), ms::matrix(want, m, n));
+    CHECK(different(got, want) == 0);
+  };
+  check(to_nearest<ms::nvfp4>(ms::matrix(x, m, k)), to_nearest<ms::mxfp8_e4m3>(ms::matrix(y, n, k)));
+  check(to_nearest<ms::mxfp6_e2m3>(ms::matrix(x, m, k)),
+        to_nearest<ms::mxfp6_e2m3>(ms::matrix(y, n, k), {}, ms::scale_layout::tile_128x4));
+  check(to_nearest<ms::mxfp8_e5m2>(ms::matrix(x, m, k)), to_nearest<ms::nvfp4>(ms::matrix(y, n, k)));
+  CHECK(ms::packed_operand<ms::mxfp8_e4m3>().rows() == 0);
 }
 
 TEST_CASE("a packed operand gives back what it was made of") {

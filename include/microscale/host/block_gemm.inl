@@ -4,12 +4,44 @@
 // that set's vocabulary and under its target options. No function here takes or returns a vector by value, since a
 // caller for another set of registers could not agree on how.
 
+// Scales and offsets in front of the quads of a run.
+inline constexpr index_t head_bytes = 2 * panel_columns * static_cast<index_t>(sizeof(float));
+
+// sum += sa sb dot of one run, for Rows rows.
+template <int Rows, int Quads, bool Exact>
+[[gnu::always_inline]] inline void add_run(const block_tile& t, const std::int32_t* left, const std::byte* right,
+                                           const floats& origin, floats (*sum)[panels]) {
+  constexpr index_t row_step = 2 + Quads;
+  floats dot[Rows][panels];
+  dots<Rows, panels, Quads>(dot, right + head_bytes, t.right_panel, left);
+  each<panels>([&](index_t p) __attribute__((always_inline)) {
+    const float* const head = reinterpret_cast<const float*>(right + p * t.right_panel);
+    floats scale, offset;
+    load(scale, head);
+    if constexpr (Exact) load(offset, head + panel_columns);
+    each<Rows>([&](index_t i) __attribute__((always_inline)) {
+      floats row_scale;
+      splat_bits(row_scale, left[i * row_step + 1]);
+      if constexpr (Exact) {
+        scaled_dot(dot[i][p], scale, offset, origin);
+        add_exact_product(sum[i][p], dot[i][p], row_scale);
+      } else {
+        subtract(dot[i][p], origin);
+        multiply(row_scale, scale);
+        multiply(dot[i][p], row_scale);
+        add(sum[i][p], dot[i][p]);
+      }
+    });
+  });
+}
+
 // Columns of `right` against Rows rows of `left` (block_gemm_simd.hpp has both layouts): for each run in order,
 // acc = fl(acc + fl(fl(sa sb) dot)). With Exact, sa sb dot is known to be a binary32 number, so that any order of its
 // multiplications gives it, and adding it by one FMA is the same as adding it.
 template <int Rows, int Quads, bool Exact>
 [[gnu::always_inline]] inline void tile_rows(const block_tile& t, const std::int32_t* left, float* c) {
   constexpr index_t row_step = 2 + Quads;
+  constexpr int together = smaller(Rows, rows_together);
   const std::byte* right = t.right;
   floats sum[Rows][panels], origin;
   splat(origin, t.origin);
@@ -22,32 +54,16 @@ template <int Rows, int Quads, bool Exact>
       }
     });
   });
-  for (index_t run = 0; run < t.runs; ++run) {
-    weights<Quads> w[panels];
-    floats scale[panels], offset[panels];
+  // The outputs of the rows that come next, which lie far apart.
+  each<Rows>([&](index_t i) __attribute__((always_inline)) {
     each<panels>([&](index_t p) __attribute__((always_inline)) {
-      const float* head = reinterpret_cast<const float*>(right + p * t.right_panel);
-      load(scale[p], head);
-      if constexpr (Exact) load(offset[p], head + panel_columns);
-      load_weights(w[p], reinterpret_cast<const std::byte*>(head + 2 * panel_columns));
+      __builtin_prefetch(at_distance(c, ((Rows + i) * t.c_pitch + p * panel_columns) * 4), 1);
     });
-    each<Rows>([&](index_t i) __attribute__((always_inline)) {
-      const std::int32_t* row = left + i * row_step;
-      floats dot[panels], row_scale;
-      dots(dot, w, row);
-      splat_bits(row_scale, row[1]);
-      each<panels>([&](index_t p) __attribute__((always_inline)) {
-        if constexpr (Exact) {
-          scaled_dot(dot[p], scale[p], offset[p], origin);
-          add_exact_product(sum[i][p], dot[p], row_scale);
-        } else {
-          subtract(dot[p], origin);
-          floats both = scale[p];
-          multiply(both, row_scale);
-          multiply(dot[p], both);
-          add(sum[i][p], dot[p]);
-        }
-      });
+  });
+  for (index_t run = 0; run < t.runs; ++run) {
+    each<Rows / together>([&](index_t group) __attribute__((always_inline)) {
+      const index_t first = group * together;
+      add_run<together, Quads, Exact>(t, left + first * row_step, right, origin, sum + first);
     });
     left += left_rows * row_step;
     right += right_run_bytes<Quads>;
@@ -60,6 +76,43 @@ template <int Rows, int Quads, bool Exact>
       store(sum[i][p], c + i * t.c_pitch + panel_columns * p);
     });
   });
+}
+
+// One row, from the codes of a panel (block_gemm_simd.hpp).
+template <int Quads>
+[[gnu::noinline]] inline void row_sums(const block_row& t) {
+  constexpr index_t word_bytes = 4 * panel_columns, words_per_run = Quads / 2;
+  const std::uint8_t* words = t.words;
+  const std::int32_t* row = t.left;
+  table values;
+  make_table(values, t.values, weight_bias(t.bias));
+  floats sum, origin;
+  splat(origin, t.origin);
+  if (t.continues) {
+    load(sum, t.c);
+  } else {
+    splat(sum, 0.0f);
+  }
+  for (index_t run = 0; run < t.runs; ++run) {
+    alignas(64) std::byte quads[Quads * quad_bytes];
+    floats dot[1][1], scale, row_scale;
+    each<words_per_run>([&](index_t word) __attribute__((always_inline)) {
+      __builtin_prefetch(at_distance(words, word * word_bytes + stream_ahead));
+      expand_weights(words + word * word_bytes, values, quads + 2 * word * quad_bytes);
+    });
+    dots<1, 1, Quads>(dot, quads, 0, row);
+    subtract(dot[0][0], origin);
+    load(scale, t.scales + run * panel_columns);
+    splat_bits(row_scale, row[1]);
+    multiply(scale, row_scale);
+    add_exact_product(sum, dot[0][0], scale);
+    words += words_per_run * word_bytes;
+    row += left_rows * (2 + Quads);
+  }
+  floats alpha;
+  splat(alpha, t.alpha);
+  multiply(sum, alpha);
+  store(sum, t.c);
 }
 
 template <int Quads, bool Exact>
@@ -96,12 +149,9 @@ template <int Quads, bool Groups>
       }
     });
     for (index_t run = 0; run < t.runs; ++run) {
-      weights<Quads> w[panels];
-      floats dot[panels], row_scale;
-      each<panels>([&](index_t p) __attribute__((always_inline)) {
-        load_weights(w[p], right + p * t.right_panel + 2 * panel_columns * static_cast<index_t>(sizeof(float)));
-      });
-      dots(dot, w, row);
+      floats dots_of_row[1][panels], row_scale;
+      dots<1, panels, Quads>(dots_of_row, right + head_bytes, t.right_panel, row);
+      floats* const dot = dots_of_row[0];
       splat_bits(row_scale, row[1]);
       each<panels>([&](index_t p) __attribute__((always_inline)) {
         const float* head = reinterpret_cast<const float*>(right + p * t.right_panel);
@@ -142,26 +192,30 @@ template <int Quads, bool Groups>
 [[gnu::noinline]] inline void pack_left(const left_row& in) {
   const index_t words_per_run = in.quads / 2, step = left_rows * (2 + in.quads);
   alignas(64) std::int8_t even[64], odd[64];  // of 16 words
+  alignas(64) std::uint32_t low[16], high[16], sum[16];
   table values;
   make_table(values, in.values, 0);
   for (index_t first = 0; first < in.words; first += 16) {
     expand_signed(in.codes + 4 * first, values, even, odd);
+    __builtin_memcpy(low, even, sizeof(low));
+    __builtin_memcpy(high, odd, sizeof(high));
+    for (index_t word = 0; word < 16; ++word) {  // the sum of a word's values, 128 above each
+      const std::uint32_t x = low[word] ^ 0x80808080u, y = high[word] ^ 0x80808080u;
+      const std::uint32_t pairs =
+          (x & 0x00FF00FFu) + (x >> 8 & 0x00FF00FFu) + (y & 0x00FF00FFu) + (y >> 8 & 0x00FF00FFu);
+      sum[word] = (pairs & 0xFFFFu) + (pairs >> 16);
+    }
     const index_t runs = smaller(index_t{16}, in.words - first) / words_per_run;
     for (index_t run = 0; run < runs; ++run) {
       std::int32_t* const row = in.out + (first / words_per_run + run) * step;
-      std::uint64_t biased = 0;  // the sum of the run's values, 128 above each
+      std::int32_t biased = -128 * 4 * in.quads;
       for (index_t word = 0; word < words_per_run; ++word) {
-        const index_t at = 4 * (run * words_per_run + word);
-        std::uint64_t both = 0;
-        __builtin_memcpy(row + 2 + 2 * word, even + at, 4);
-        __builtin_memcpy(row + 3 + 2 * word, odd + at, 4);
-        __builtin_memcpy(&both, row + 2 + 2 * word, 8);
-        both ^= 0x8080808080808080u;
-        both = (both & 0x00FF00FF00FF00FFu) + (both >> 8 & 0x00FF00FF00FF00FFu);
-        biased += both * 0x0001000100010001u >> 48;
+        const index_t at = run * words_per_run + word;
+        row[2 + 2 * word] = static_cast<std::int32_t>(low[at]);
+        row[3 + 2 * word] = static_cast<std::int32_t>(high[at]);
+        biased += static_cast<std::int32_t>(sum[at]);
       }
-      const std::int32_t sum = static_cast<std::int32_t>(biased) - 128 * 4 * in.quads;
-      row[0] = in.start - weight_bias(in.right_bias) * sum;
+      row[0] = in.start - weight_bias(in.right_bias) * biased;
     }
   }
 }
@@ -169,7 +223,7 @@ template <int Quads, bool Groups>
 // One panel of the right operand: codes as values, the offset beside the scale that is there already.
 [[gnu::noinline]] inline void pack_right(const right_panel& in) {
   const index_t words_per_run = in.quads / 2;
-  const index_t step = 2 * panel_columns * static_cast<index_t>(sizeof(float)) + in.quads * quad_bytes;
+  const index_t step = head_bytes + in.quads * quad_bytes;
   const std::uint8_t* words = in.words;
   table values;
   make_table(values, in.values, weight_bias(in.bias));
@@ -181,7 +235,7 @@ template <int Quads, bool Groups>
     splat(minus_origin, -in.origin);
     multiply(offset, minus_origin);
     store(offset, head + panel_columns);
-    std::byte* quad = out + 2 * panel_columns * static_cast<index_t>(sizeof(float));
+    std::byte* quad = out + head_bytes;
     for (index_t word = 0; word < words_per_run; ++word, words += 4 * panel_columns, quad += 2 * quad_bytes) {
       expand_weights(words, values, quad);
     }
@@ -189,7 +243,8 @@ template <int Quads, bool Groups>
 }
 
 // Adds the sum of a run: fl(acc + fl(fl(sa sb) dot)), then the last factor where it is the last run.
-[[gnu::always_inline]] inline void finish_run(const number_tile& t, index_t run, const floats& scale, float row_scale,
+template <class Tile>
+[[gnu::always_inline]] inline void finish_run(const Tile& t, index_t run, const floats& scale, float row_scale,
                                               floats& dot, float* out) {
   floats both, sum;
   splat(both, row_scale);
@@ -277,6 +332,39 @@ template <int Rows>
   }
 }
 
+// One row of numbers, from the codes of a panel.
+template <bool Exact>
+[[gnu::noinline]] inline void number_row_sums(const number_row& t) {
+  constexpr index_t word_bytes = 4 * panel_columns;
+  number_table values;
+  make_number_table(values, t.values, t.step);
+  const std::uint8_t* words = t.words;
+  const float* left = t.left;
+  for (index_t run = 0; run < t.runs; ++run) {
+    floats dot, scale;
+    splat(dot, 0.0f);
+    for (index_t k = 0; k < t.run; k += 8, words += word_bytes) {
+      alignas(64) float numbers[8 * panel_columns];
+      __builtin_prefetch(at_distance(words, stream_ahead));
+      expand_numbers(words, values, numbers);
+      each<8>([&](index_t i) __attribute__((always_inline)) {
+        floats w, x;
+        load(w, numbers + i * panel_columns);
+        splat(x, left[(1 + k + i) * left_rows]);
+        if constexpr (Exact) {
+          add_exact_product(dot, w, x);
+        } else {
+          multiply(w, x);
+          add(dot, w);
+        }
+      });
+    }
+    load(scale, t.scales + run * panel_columns);
+    finish_run(t, run, scale, left[0], dot, t.c);
+    left += (t.run + 1) * left_rows;
+  }
+}
+
 template <bool Exact>
 [[gnu::noinline]] inline void numbers_as(const number_tile& t) {
   constexpr index_t full = full_rows<4>;
@@ -316,18 +404,22 @@ template <int>
   using signed_words __attribute__((vector_size(4 * lanes), may_alias)) = std::int32_t;
   using some_floats __attribute__((vector_size(4 * lanes), may_alias)) = float;
   const scale_code& f = in.format;
-  for (index_t run = 0; run < in.runs; ++run) {
-    for (index_t i = 0; i < panel_columns; i += lanes) {
+  const std::uint8_t* codes = in.codes;
+  std::byte* out = reinterpret_cast<std::byte*>(in.out);
+  for (index_t run = 0; run < in.runs; codes += panel_columns) {
+    words values[panel_columns / lanes];
+    for (index_t i = 0; i < panel_columns / lanes; ++i) {
       words code;
-      widen_codes(code, in.codes + run / in.runs_per_block * panel_columns + i);
+      widen_codes(code, codes + i * lanes);
       code &= f.mask;
       const some_floats steps = __builtin_convertvector(reinterpret_cast<signed_words>(code), some_floats) * f.step;
+      const words tiny = reinterpret_cast<words>(steps) | f.smallest, normal = (code << f.shift) + f.offset;
       const words is_small = reinterpret_cast<words>(code < f.first_normal);
       const words not_finite = reinterpret_cast<words>(code > f.largest);
-      const words tiny = reinterpret_cast<words>(steps) | f.smallest, normal = (code << f.shift) + f.offset;
-      const words value =
-          (((tiny & is_small) | (normal & ~is_small)) & ~not_finite) | (fp32::quiet_nan_bits & not_finite);
-      __builtin_memcpy(reinterpret_cast<std::byte*>(in.out + i) + run * in.step, &value, sizeof(value));
+      values[i] = (((tiny & is_small) | (normal & ~is_small)) & ~not_finite) | (fp32::quiet_nan_bits & not_finite);
+    }
+    for (int i = 0; i < in.runs_per_block && run < in.runs; ++i, ++run, out += in.step) {
+      __builtin_memcpy(out, values, sizeof(values));
     }
   }
 }
@@ -341,6 +433,14 @@ struct kernels {
     } else {
       exact_sums<Quads, Sums == tile_sums::exact_groups>(t);
     }
+  }
+  template <int Quads>
+  static void row(const block_row& t) {
+    row_sums<Quads>(t);
+  }
+  template <bool Exact>
+  static void number_row_as(const number_row& t) {
+    number_row_sums<Exact>(t);
   }
   template <number_sums Sums>
   static void numbers(const number_tile& t) {

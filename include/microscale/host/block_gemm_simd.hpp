@@ -56,6 +56,21 @@ struct block_tile {
   double* wide;  // of tile_sums::exact, [row][column of a tile]
 };
 
+// One row of the left operand by one panel, whose codes are expanded on the way, for products that need them once.
+// Every sa sb dot is a binary32 number.
+struct block_row {
+  const std::uint8_t* words;  // [word][16 columns]
+  const float* scales;        // [run][16 columns]
+  const std::int32_t* left;
+  int runs;
+  bool continues;  // c holds the sum so far
+  code_values values;
+  int bias;
+  float origin;
+  float alpha;
+  float* c;  // 16 columns
+};
+
 struct left_row {
   const std::uint8_t* codes;  // 16 words at a time
   int words, quads;
@@ -94,6 +109,19 @@ struct number_tile {
   index_t c_pitch;
 };
 
+// As block_row, for numbers.
+struct number_row {
+  const std::uint8_t* words;
+  const float* scales;
+  const float* left;
+  int runs, run;
+  bool continues;
+  code_values values;
+  float step;  // what 1 among the values stands for
+  float alpha;
+  float* c;
+};
+
 struct number_panel {
   const std::uint8_t* words;  // [word][16 columns]
   int runs, run;
@@ -129,6 +157,13 @@ struct gemm_packers {
   void (*decode_scales)(const panel_scales&);
 };
 
+// What lies so many bytes from p, to be prefetched: it need not exist.
+inline const void* at_distance(const void* p, index_t bytes) noexcept {
+  return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + static_cast<std::uintptr_t>(bytes));
+}
+// How far ahead of what is read once.
+inline constexpr index_t stream_ahead = 6144;
+
 #if !defined(__CUDA_ARCH__)  // nvcc's second look at this file is for the device, which has none of these vectors
 
 // sum + x toward zero, for 16 floats each.
@@ -151,6 +186,7 @@ namespace gemm_portable {
 inline constexpr int panels = 1;
 template <int Quads>
 inline constexpr int full_rows = 2;
+inline constexpr int rows_together = 1;
 inline constexpr index_t quad_bytes = 8 * panel_columns;  // [k][column] in 16 bits
 template <int Quads>
 inline constexpr index_t right_run_bytes = 8 * panel_columns + Quads* quad_bytes;
@@ -168,11 +204,6 @@ struct doubles {
   static constexpr int parts = 8;
   double_vector v[parts];
 };
-template <int Quads>
-struct weights {
-  const eight_shorts* v;
-};
-
 // Hides a vector from the optimizer, so that -ffast-math cannot reorder what made it.
 [[gnu::always_inline]] inline void settle(four_floats& x) {
 #if defined(__x86_64__)
@@ -183,10 +214,21 @@ struct weights {
   asm volatile("" : : "r"(&x) : "memory");
 #endif
 }
-[[gnu::always_inline]] inline void load(floats& x, const float* p) { __builtin_memcpy(&x, p, sizeof(x)); }
-[[gnu::always_inline]] inline void store(const floats& x, float* p) { __builtin_memcpy(p, &x, sizeof(x)); }
-[[gnu::always_inline]] inline void load(doubles& x, const double* p) { __builtin_memcpy(&x, p, sizeof(x)); }
-[[gnu::always_inline]] inline void store(const doubles& x, double* p) { __builtin_memcpy(p, &x, sizeof(x)); }
+// Register by register: a copy of all would be made in memory, in pieces of another size.
+[[gnu::always_inline]] inline void load(floats& x, const float* p) {
+  each<4>([&](index_t i) __attribute__((always_inline)) { __builtin_memcpy(&x.v[i], p + 4 * i, sizeof(x.v[i])); });
+}
+[[gnu::always_inline]] inline void store(const floats& x, float* p) {
+  each<4>([&](index_t i) __attribute__((always_inline)) { __builtin_memcpy(p + 4 * i, &x.v[i], sizeof(x.v[i])); });
+}
+[[gnu::always_inline]] inline void load(doubles& x, const double* p) {
+  each<doubles::parts>([&](index_t i)
+                           __attribute__((always_inline)) { __builtin_memcpy(&x.v[i], p + 2 * i, sizeof(x.v[i])); });
+}
+[[gnu::always_inline]] inline void store(const doubles& x, double* p) {
+  each<doubles::parts>([&](index_t i)
+                           __attribute__((always_inline)) { __builtin_memcpy(p + 2 * i, &x.v[i], sizeof(x.v[i])); });
+}
 [[gnu::always_inline]] inline void splat(floats& x, float a) {
   each<4>([&](index_t i) __attribute__((always_inline)) { x.v[i] = four_floats{a, a, a, a}; });
 }
@@ -227,31 +269,31 @@ struct weights {
   multiply(product, y);
   add(sum, product);
 }
-template <int Quads>
-[[gnu::always_inline]] inline void load_weights(weights<Quads>& w, const std::byte* p) {
-  w.v = reinterpret_cast<const eight_shorts*>(p);
-}
 [[gnu::always_inline]] inline void add_truncated(floats& sum, const floats& x) { add_each_toward_zero(&sum, &x); }
 // The 16 bits of every sum are enough: |dot| <= 32 12 12 for the formats that come here.
-template <int Quads>
-[[gnu::always_inline]] inline void dots(floats (&dot)[panels], const weights<Quads> (&w)[panels],
-                                        const std::int32_t* row) {
-  eight_shorts low = {}, high = {};
-  const std::int8_t* values = reinterpret_cast<const std::int8_t*>(row + 2);
-  each<4 * Quads>([&](index_t k) __attribute__((always_inline)) {
-    const eight_shorts value = eight_shorts{} + std::int16_t{values[k]};
-    low += w[0].v[2 * k] * value;
-    high += w[0].v[2 * k + 1] * value;
-  });
-  const auto finish = [&](const eight_shorts& sums, four_floats* out) __attribute__((always_inline)) {
-    four_shorts half[2];
-    __builtin_memcpy(half, &sums, sizeof(sums));
-    each<2>([&](index_t i) __attribute__((always_inline)) {
-      out[i] = reinterpret_cast<four_floats>(__builtin_convertvector(half[i], four_ints) + row[0]);
+template <int Rows, int Panels, int Quads>
+[[gnu::always_inline]] inline void dots(floats (&dot)[Rows][Panels], const std::byte* weights, index_t /*panel*/,
+                                        const std::int32_t* left) {
+  const eight_shorts* const w = reinterpret_cast<const eight_shorts*>(weights);
+  each<Rows>([&](index_t row) __attribute__((always_inline)) {
+    const std::int32_t* const start = left + row * (2 + Quads);
+    const std::int8_t* const values = reinterpret_cast<const std::int8_t*>(start + 2);
+    eight_shorts low = {}, high = {};
+    each<4 * Quads>([&](index_t k) __attribute__((always_inline)) {
+      const eight_shorts value = eight_shorts{} + std::int16_t{values[k]};
+      low += w[2 * k] * value;
+      high += w[2 * k + 1] * value;
     });
-  };
-  finish(low, dot[0].v);
-  finish(high, dot[0].v + 2);
+    const auto finish = [&](const eight_shorts& sums, four_floats* out) __attribute__((always_inline)) {
+      four_shorts half[2];
+      __builtin_memcpy(half, &sums, sizeof(sums));
+      each<2>([&](index_t i) __attribute__((always_inline)) {
+        out[i] = reinterpret_cast<four_floats>(__builtin_convertvector(half[i], four_ints) + *start);
+      });
+    };
+    finish(low, dot[row][0].v);
+    finish(high, dot[row][0].v + 2);
+  });
 }
 constexpr int weight_bias(int) { return 0; }
 
@@ -324,7 +366,8 @@ namespace gemm_avx2 {
 
 inline constexpr int panels = 1;
 template <int Quads>
-inline constexpr int full_rows = 4;
+inline constexpr int full_rows = 2;
+inline constexpr int rows_together = 1;
 inline constexpr index_t quad_bytes = 4 * panel_columns;
 template <int Quads>
 inline constexpr index_t right_run_bytes = 8 * panel_columns + Quads* quad_bytes;
@@ -341,15 +384,21 @@ struct doubles {
   static constexpr int parts = 4;
   double_vector v[parts];
 };
-template <int Quads>
-struct weights {
-  const sixteen_shorts* v;
-};
-
-[[gnu::always_inline]] inline void load(floats& x, const float* p) { __builtin_memcpy(&x, p, sizeof(x)); }
-[[gnu::always_inline]] inline void store(const floats& x, float* p) { __builtin_memcpy(p, &x, sizeof(x)); }
-[[gnu::always_inline]] inline void load(doubles& x, const double* p) { __builtin_memcpy(&x, p, sizeof(x)); }
-[[gnu::always_inline]] inline void store(const doubles& x, double* p) { __builtin_memcpy(p, &x, sizeof(x)); }
+// Register by register: a copy of all would be made in memory, in pieces of another size.
+[[gnu::always_inline]] inline void load(floats& x, const float* p) {
+  each<2>([&](index_t i) __attribute__((always_inline)) { __builtin_memcpy(&x.v[i], p + 8 * i, sizeof(x.v[i])); });
+}
+[[gnu::always_inline]] inline void store(const floats& x, float* p) {
+  each<2>([&](index_t i) __attribute__((always_inline)) { __builtin_memcpy(p + 8 * i, &x.v[i], sizeof(x.v[i])); });
+}
+[[gnu::always_inline]] inline void load(doubles& x, const double* p) {
+  each<doubles::parts>([&](index_t i)
+                           __attribute__((always_inline)) { __builtin_memcpy(&x.v[i], p + 4 * i, sizeof(x.v[i])); });
+}
+[[gnu::always_inline]] inline void store(const doubles& x, double* p) {
+  each<doubles::parts>([&](index_t i)
+                           __attribute__((always_inline)) { __builtin_memcpy(p + 4 * i, &x.v[i], sizeof(x.v[i])); });
+}
 [[gnu::always_inline]] inline void splat_bits(floats& x, std::int32_t a) {
   each<2>([&](index_t i) __attribute__((always_inline)) { x.v[i] = reinterpret_cast<eight_floats>(eight_ints{} + a); });
 }
@@ -400,27 +449,27 @@ struct weights {
   });
 }
 [[gnu::always_inline]] inline void add_truncated(floats& sum, const floats& x) { add_each_toward_zero(&sum, &x); }
-template <int Quads>
-[[gnu::always_inline]] inline void load_weights(weights<Quads>& w, const std::byte* p) {
-  w.v = reinterpret_cast<const sixteen_shorts*>(p);
-}
-template <int Quads>
-[[gnu::always_inline]] inline void dots(floats (&dot)[panels], const weights<Quads> (&w)[panels],
-                                        const std::int32_t* row) {
-  sixteen_shorts sum[2] = {};
-  each<Quads>([&](index_t q) __attribute__((always_inline)) {
-    const eight_ints values = eight_ints{} + row[2 + q];
-    each<2>([&](index_t i) __attribute__((always_inline)) {
-      sixteen_shorts pairs;
-      asm("{vpmaddubsw %2, %1, %0|vpmaddubsw %0, %1, %2}" : "=x"(pairs) : "x"(w[0].v[2 * q + i]), "x"(values));
-      sum[i] += pairs;
-    });
-  });
+template <int Rows, int Panels, int Quads>
+[[gnu::always_inline]] inline void dots(floats (&dot)[Rows][Panels], const std::byte* weights, index_t /*panel*/,
+                                        const std::int32_t* left) {
+  const sixteen_shorts* const w = reinterpret_cast<const sixteen_shorts*>(weights);
   const sixteen_shorts ones = sixteen_shorts{} + std::int16_t{1};
-  each<2>([&](index_t i) __attribute__((always_inline)) {
-    eight_ints both;
-    asm("{vpmaddwd %2, %1, %0|vpmaddwd %0, %1, %2}" : "=x"(both) : "x"(sum[i]), "x"(ones));
-    dot[0].v[i] = reinterpret_cast<eight_floats>(both + row[0]);
+  each<Rows>([&](index_t row) __attribute__((always_inline)) {
+    const std::int32_t* const start = left + row * (2 + Quads);
+    sixteen_shorts sum[2] = {};
+    each<Quads>([&](index_t q) __attribute__((always_inline)) {
+      const eight_ints values = eight_ints{} + start[2 + q];
+      each<2>([&](index_t i) __attribute__((always_inline)) {
+        sixteen_shorts pairs;
+        asm("{vpmaddubsw %2, %1, %0|vpmaddubsw %0, %1, %2}" : "=x"(pairs) : "x"(w[2 * q + i]), "x"(values));
+        sum[i] += pairs;
+      });
+    });
+    each<2>([&](index_t i) __attribute__((always_inline)) {
+      eight_ints both;
+      asm("{vpmaddwd %2, %1, %0|vpmaddwd %0, %1, %2}" : "=x"(both) : "x"(sum[i]), "x"(ones));
+      dot[row][0].v[i] = reinterpret_cast<eight_floats>(both + *start);
+    });
   });
 }
 constexpr int weight_bias(int bias) { return bias; }
@@ -509,7 +558,8 @@ namespace gemm_avx512 {
 
 inline constexpr int panels = 2;
 template <int Quads>
-inline constexpr int full_rows = Quads == 4 ? 8 : 4;  // what fits in 32 registers beside the weights
+inline constexpr int full_rows = 8;
+inline constexpr int rows_together = 8;  // so that many sums are under way at once
 inline constexpr index_t quad_bytes = 4 * panel_columns;
 template <int Quads>
 inline constexpr index_t right_run_bytes = 8 * panel_columns + Quads* quad_bytes;
@@ -523,11 +573,6 @@ using loose_ints __attribute__((vector_size(64), aligned(1), may_alias)) = std::
 struct doubles {
   static constexpr int parts = 2;
   double_vector v[parts];
-};
-
-template <int Quads>
-struct weights {
-  ints v[Quads];
 };
 
 [[gnu::always_inline]] inline void load(floats& x, const float* p) { x = *reinterpret_cast<const loose_floats*>(p); }
@@ -568,22 +613,24 @@ struct weights {
 [[gnu::always_inline]] inline void add_truncated(floats& sum, const floats& x) {
   asm("{vaddps %{rz-sae%}, %1, %0, %0|vaddps %0, %0, %1, %{rz-sae%}}" : "+v"(sum) : "v"(x));
 }
-template <int Quads>
-[[gnu::always_inline]] inline void load_weights(weights<Quads>& w, const std::byte* p) {
-  each<Quads>([&](index_t q) __attribute__((always_inline)) { w.v[q] = reinterpret_cast<const ints*>(p)[q]; });
-}
-template <int Quads>
-[[gnu::always_inline]] inline void dots(floats (&dot)[panels], const weights<Quads> (&w)[panels],
-                                        const std::int32_t* row) {
-  ints sum[panels];
-  each<panels>([&](index_t p) __attribute__((always_inline)) { sum[p] = ints{} + row[0]; });
+// Quad by quad, so that the sums of all rows and panels are under way at once.
+template <int Rows, int Panels, int Quads>
+[[gnu::always_inline]] inline void dots(floats (&dot)[Rows][Panels], const std::byte* weights, index_t panel,
+                                        const std::int32_t* left) {
+  each<Rows>([&](index_t i) __attribute__((always_inline)) {
+    each<Panels>([&](index_t p) __attribute__((always_inline)) { splat_bits(dot[i][p], left[i * (2 + Quads)]); });
+  });
   each<Quads>([&](index_t q) __attribute__((always_inline)) {
-    const ints values = ints{} + row[2 + q];
-    each<panels>([&](index_t p) __attribute__((always_inline)) {
-      asm("{vpdpbusd %2, %1, %0|vpdpbusd %0, %1, %2}" : "+v"(sum[p]) : "v"(w[p].v[q]), "v"(values));
+    ints w[Panels];
+    each<Panels>([&](index_t p)
+                     __attribute__((always_inline)) { w[p] = reinterpret_cast<const ints*>(weights + p * panel)[q]; });
+    each<Rows>([&](index_t i) __attribute__((always_inline)) {
+      const ints values = ints{} + left[i * (2 + Quads) + 2 + q];
+      each<Panels>([&](index_t p) __attribute__((always_inline)) {
+        asm("{vpdpbusd %2, %1, %0|vpdpbusd %0, %1, %2}" : "+v"(dot[i][p]) : "v"(w[p]), "v"(values));
+      });
     });
   });
-  each<panels>([&](index_t p) __attribute__((always_inline)) { dot[p] = reinterpret_cast<floats>(sum[p]); });
 }
 constexpr int weight_bias(int bias) { return bias; }
 
@@ -657,15 +704,41 @@ Function kernel_for([[maybe_unused]] simd_level level, [[maybe_unused]] Pick pic
 }
 
 using block_tile_kernel = void (*)(const block_tile&);
+using block_row_kernel = void (*)(const block_row&);
 using number_tile_kernel = void (*)(const number_tile&);
+using number_row_kernel = void (*)(const number_row&);
+
+// A product by tiles, or row by row where that is possible.
+struct block_kernels {
+  block_tile_kernel tile = nullptr;
+  block_row_kernel row = nullptr;
+};
+struct number_kernels {
+  number_tile_kernel tile = nullptr;
+  number_row_kernel row = nullptr;
+};
 
 template <tile_sums Sums, int Quads>
-block_tile_kernel select_tile(simd_level level) noexcept {
-  return kernel_for<block_tile_kernel>(level, [](auto set) { return &decltype(set)::template tile<Sums, Quads>; });
+block_kernels select_blocks(simd_level level) noexcept {
+  return kernel_for<block_kernels>(level, [](auto set) -> block_kernels {
+    using kernels = decltype(set);
+    if constexpr (Sums == tile_sums::exact_blocks) {
+      return {&kernels::template tile<Sums, Quads>, &kernels::template row<Quads>};
+    } else {
+      return {&kernels::template tile<Sums, Quads>, nullptr};
+    }
+  });
 }
 template <number_sums Sums>
-number_tile_kernel select_numbers(simd_level level) noexcept {
-  return kernel_for<number_tile_kernel>(level, [](auto set) { return &decltype(set)::template numbers<Sums>; });
+number_kernels select_numbers(simd_level level) noexcept {
+  return kernel_for<number_kernels>(level, [](auto set) -> number_kernels {
+    using kernels = decltype(set);
+    if constexpr (Sums == number_sums::wide) {
+      return {&kernels::template numbers<Sums>, nullptr};
+    } else {
+      return {&kernels::template numbers<Sums>, &kernels::template number_row_as<Sums == number_sums::exact_products>};
+    }
+  });
 }
 template <int Any = 0>
 gemm_packers select_packers(simd_level level) noexcept {

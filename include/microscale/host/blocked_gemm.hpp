@@ -11,19 +11,9 @@
 #include <vector>
 
 #include "../tensor/executor.hpp"
+#include "simd_level.hpp"
 
 namespace microscale::detail {
-
-// The instruction sets that the inner loop is compiled for; the widest one that the processor has is used.
-enum class vector_isa : std::uint8_t { baseline, avx2, avx512 };
-
-inline vector_isa detect_vector_isa() noexcept {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return vector_isa::avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return vector_isa::avx2;
-#endif
-  return vector_isa::baseline;
-}
 
 // f(0), ..., f(N - 1) with constant arguments, so that arrays indexed by them live in registers.
 template <class F, int... Index>
@@ -83,16 +73,10 @@ struct gemm_kernel {
   int columns;  // of a panel
 };
 
-inline gemm_kernel select_gemm_kernel() noexcept {
+inline gemm_kernel select_gemm_kernel([[maybe_unused]] simd_level level) noexcept {
 #if defined(__x86_64__)
-  switch (detect_vector_isa()) {
-    case vector_isa::avx512:
-      return {gemm_tile_avx512, 64};
-    case vector_isa::avx2:
-      return {gemm_tile_avx2, 16};
-    case vector_isa::baseline:
-      break;
-  }
+  if (level == simd_level::avx512) return {gemm_tile_avx512, 64};
+  if (level == simd_level::avx2) return {gemm_tile_avx2, 16};
 #endif
   return {gemm_tile_baseline, 8};
 }
@@ -103,9 +87,9 @@ inline index_t gemm_scratch(index_t k) noexcept {
 }
 
 // Columns [first, last) of C, in panels of the kernel's width.
-inline void gemm_f32_columns(const matrix_view<const float>& a, const matrix_view<const float>& b,
-                             const matrix_view<float>& c, float alpha, index_t first, index_t last) {
-  const gemm_kernel kernel = select_gemm_kernel();
+inline void gemm_f32_columns(const gemm_kernel& kernel, const matrix_view<const float>& a,
+                             const matrix_view<const float>& b, const matrix_view<float>& c, float alpha, index_t first,
+                             index_t last) {
   const index_t k = a.cols, width = kernel.columns;
   std::vector<float> scratch(static_cast<std::size_t>(gemm_scratch(k)));
   float* const panel = scratch.data();
@@ -141,9 +125,10 @@ inline void gemm_f32_columns(const matrix_view<const float>& a, const matrix_vie
 template <host_executor Executor>
 void gemm_f32(const Executor& executor, const matrix_view<const float>& a, const matrix_view<const float>& b,
               const matrix_view<float>& c, float alpha) {
-  const index_t panel = select_gemm_kernel().columns;
+  const gemm_kernel kernel = select_gemm_kernel(simd_of(executor));
+  const index_t panel = kernel.columns;
   run_ranges(executor, ceil_div(c.cols, panel), panel * a.cols * a.rows, [&](index_t first, index_t last) {
-    gemm_f32_columns(a, b, c, alpha, first * panel, smaller(last * panel, c.cols));
+    gemm_f32_columns(kernel, a, b, c, alpha, first * panel, smaller(last * panel, c.cols));
   });
 }
 

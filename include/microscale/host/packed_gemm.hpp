@@ -73,9 +73,9 @@ class block_parts {
       (static_cast<std::uint32_t>(150 + A::element::step_exponent + B::element::step_exponent) << 23) | 0x00400000u);
 
  public:
-  block_parts(simd_level level, block_tile_kernel tile, const quantized_view<const A>& a, const Right& right,
+  block_parts(simd_level level, const block_kernels& kernels, const quantized_view<const A>& a, const Right& right,
               index_t columns)
-      : packers_(select_packers(level)), tile_(tile), a_(a), right_(right), order_{columns, a.cols} {}
+      : packers_(select_packers(level)), kernels_(kernels), a_(a), right_(right), order_{columns, a.cols} {}
 
   index_t columns() const noexcept { return packers_.columns; }
   index_t left_words(index_t rows) const noexcept { return rows * (gemm_chunk / run) * row_words; }
@@ -83,16 +83,10 @@ class block_parts {
   index_t packed_bytes() const noexcept { return order::record(gemm_chunk / order::block); }
 
   void pack_left(index_t chunk, index_t i, index_t rows, std::int32_t* left) const noexcept {
-    constexpr int ratio = A::block::columns / run;
     const int runs = runs_of(chunk);
-    const index_t first_block = chunk * gemm_chunk / A::block::columns;
     for (index_t r = 0; r < rows; ++r) {
       std::int32_t* const out = row_of(left, r, runs);
-      for (int at = 0; at < runs; ++at) {
-        const float scale = finite_scale<typename A::scale>(
-            a_.scales[a_.scale_offset((i + r) / A::block::rows, first_block + at / ratio)]);
-        out[at * left_rows * row_words + 1] = bit_cast<std::int32_t>(scale);
-      }
+      put_left_scales(chunk, i + r, out);
       alignas(64) std::uint8_t codes[gemm_chunk / 2];
       copy_codes(a_, i + r, chunk * gemm_chunk / 2, round_up(index_t{runs} * run / 2, index_t{64}), codes);
       packers_.pack_left({codes, runs * run / 8, quads, left_integers::values, right_integers::largest,
@@ -114,10 +108,25 @@ class block_parts {
     packers_.pack_right({words, runs, quads, right_integers::values, right_integers::largest, origin, right});
   }
 
+  void prefetch_right(index_t chunk, index_t panel, index_t panels, index_t part, index_t parts) const noexcept {
+    right_.prefetch(chunk, panel, panels, part, parts);
+  }
+
+  bool by_row() const noexcept { return kernels_.row != nullptr; }
+  void multiply_row(const tile_place& at, index_t panel, std::uint8_t* packed, std::byte* memory) const noexcept {
+    const int runs = runs_of(at.chunk);
+    const std::uint8_t* words = right_.panel(at.chunk, panel, packed);
+    float* const scales = reinterpret_cast<float*>(memory);
+    decode_panel_scales<B>(packers_, words, order_.blocks(at.chunk), runs, B::block::columns / run, scales,
+                           panel_columns * static_cast<index_t>(sizeof(float)));
+    kernels_.row({words, scales, row_of(at.left, at.row, runs), runs, at.chunk != 0, right_integers::values,
+                  right_integers::largest, origin, at.alpha, at.c});
+  }
+
   void multiply(const tile_place& at) const noexcept {
     const int runs = runs_of(at.chunk);
-    tile_({at.left + at.row * runs * row_words, at.right, right_bytes(), at.rows, runs, at.chunk != 0, origin, at.alpha,
-           at.c, at.c_pitch, at.wide});
+    kernels_.tile({at.left + at.row * runs * row_words, at.right, right_bytes(), at.rows, runs, at.chunk != 0, origin,
+                   at.alpha, at.c, at.c_pitch, at.wide});
   }
 
  private:
@@ -127,12 +136,33 @@ class block_parts {
   index_t run_bytes() const noexcept {
     return 2 * panel_columns * static_cast<index_t>(sizeof(float)) + quads * packers_.quad_bytes;
   }
-  static std::int32_t* row_of(std::int32_t* left, index_t r, index_t runs) noexcept {
+  template <class Word>
+  static Word* row_of(Word* left, index_t r, index_t runs) noexcept {
     return left + (r / left_rows * runs * left_rows + r % left_rows) * row_words;
+  }
+  // The scales of row `r` of A in front of its quads.
+  void put_left_scales(index_t chunk, index_t r, std::int32_t* out) const noexcept {
+    using scale = typename A::scale;
+    constexpr index_t step = left_rows * row_words, most = gemm_chunk / A::block::columns;
+    constexpr int ratio = A::block::columns / run;
+    const index_t blocks = ceil_div(index_t{runs_of(chunk)}, index_t{ratio}), first = chunk * most;
+    if constexpr (byte_scale<scale>) {
+      alignas(64) std::uint8_t codes[round_up(most, panel_columns)] = {};
+      alignas(64) float scales[round_up(most, panel_columns)];
+      for (index_t b = 0; b < blocks; ++b) codes[b] = a_.scales[a_.scale_offset(r / A::block::rows, first + b)];
+      packers_.decode_scales({codes, static_cast<int>(ceil_div(blocks, panel_columns)), 1, scale_code_of<scale>(),
+                              scales, panel_columns * static_cast<index_t>(sizeof(float))});
+      for (int at = 0; at < runs_of(chunk); ++at) out[at * step + 1] = bit_cast<std::int32_t>(scales[at / ratio]);
+    } else {
+      for (int at = 0; at < runs_of(chunk); ++at) {
+        out[at * step + 1] = bit_cast<std::int32_t>(
+            finite_scale<scale>(a_.scales[a_.scale_offset(r / A::block::rows, first + at / ratio)]));
+      }
+    }
   }
 
   gemm_packers packers_;
-  block_tile_kernel tile_;
+  block_kernels kernels_;
   const quantized_view<const A>& a_;
   const Right& right_;
   panel_order<B> order_;
@@ -232,15 +262,33 @@ class number_parts {
     const std::uint8_t* words = right_.panel(chunk, panel, packed);
     decode_panel_scales<B>(packers_, words, blocks, blocks, 1, out,
                            layout::right_step * static_cast<index_t>(sizeof(float)));
-    constexpr float step_of_codes = fp32::from_bits(static_cast<std::uint32_t>(127 + B::element::step_exponent) << 23);
     packers_.pack_numbers({words, blocks, run, right_integers::values, step_of_codes, out});
   }
 
-  void multiply(const tile_place& at) const noexcept {
-    (layout::left_of(at)[0] != 0 ? exact_ : rounded_)(layout::tile(at, a_.cols));
+  void prefetch_right(index_t chunk, index_t panel, index_t panels, index_t part, index_t parts) const noexcept {
+    right_.prefetch(chunk, panel, panels, part, parts);
+  }
+
+  void multiply(const tile_place& at) const noexcept { kernels(at).tile(layout::tile(at, a_.cols)); }
+
+  static constexpr bool by_row() noexcept { return true; }
+  void multiply_row(const tile_place& at, index_t panel, std::uint8_t* packed, std::byte* memory) const noexcept {
+    const std::uint8_t* words = right_.panel(at.chunk, panel, packed);
+    const int runs = static_cast<int>(order_.blocks(at.chunk));
+    float* const scales = reinterpret_cast<float*>(memory);
+    decode_panel_scales<B>(packers_, words, runs, runs, 1, scales, panel_columns * static_cast<index_t>(sizeof(float)));
+    const float* const left = layout::tile(at, a_.cols).left + at.row % left_rows;
+    kernels(at).row(
+        {words, scales, left, runs, run, at.chunk != 0, right_integers::values, step_of_codes, at.alpha, at.c});
   }
 
  private:
+  static constexpr float step_of_codes =
+      fp32::from_bits(static_cast<std::uint32_t>(127 + B::element::step_exponent) << 23);
+
+  const number_kernels& kernels(const tile_place& at) const noexcept {
+    return layout::left_of(at)[0] != 0 ? exact_ : rounded_;
+  }
   // Whether x times an integer of four bits, in steps down to 2^-4, is a binary32 number.
   static bool multiplies_exactly(float x) noexcept {
     const std::uint32_t magnitude = fp32::magnitude_bits(x);
@@ -248,7 +296,7 @@ class number_parts {
   }
 
   gemm_packers packers_;
-  number_tile_kernel rounded_, exact_;
+  number_kernels rounded_, exact_;
   const matrix_view<T>& a_;
   const Right& right_;
   panel_order<B> order_;
@@ -287,7 +335,7 @@ class value_parts {
 
  public:
   value_parts(simd_level level, const quantized_view<const A>& a, const quantized_view<const B>& b)
-      : columns_(select_packers(level).columns), numbers_(select_numbers<pair::sums>(level)), a_(a), b_(b) {}
+      : columns_(select_packers(level).columns), numbers_(select_numbers<pair::sums>(level).tile), a_(a), b_(b) {}
 
   index_t columns() const noexcept { return columns_; }
   index_t left_words(index_t rows) const noexcept { return rows / left_rows * layout::tile_words; }
@@ -325,6 +373,11 @@ class value_parts {
     }
   }
 
+  static void prefetch_right(index_t /*chunk*/, index_t /*panel*/, index_t /*panels*/, index_t /*part*/,
+                             index_t /*parts*/) noexcept {}
+  static constexpr bool by_row() noexcept { return false; }
+  static void multiply_row(const tile_place&, index_t /*panel*/, std::uint8_t* /*packed*/,
+                           std::byte* /*memory*/) noexcept {}
   void multiply(const tile_place& at) const noexcept { numbers_(layout::tile(at, a_.cols)); }
 
  private:
@@ -336,33 +389,33 @@ class value_parts {
   element_table<typename B::element> right_values_;
 };
 
-// The tile that computes P for these scales; null where only the definition will do.
+// The kernels that compute P for these scales; null where only the definition will do.
 template <class P, class A, class B>
-block_tile_kernel tile_for(simd_level level, scale_span a, scale_span b, index_t k) noexcept {
+block_kernels kernels_for(simd_level level, scale_span a, scale_span b, index_t k) noexcept {
   using bits = product_bits<A, B>;
   constexpr int quads = bits::run / 4;
   if constexpr (std::is_same_v<P, f32_blocks>) {
     if constexpr (bits::terms_are_exact(format_span<typename A::scale>(), format_span<typename B::scale>())) {
-      return select_tile<tile_sums::exact_blocks, quads>(level);
+      return select_blocks<tile_sums::exact_blocks, quads>(level);
     } else {
-      return bits::terms_are_exact(a, b) ? select_tile<tile_sums::exact_blocks, quads>(level)
-                                         : select_tile<tile_sums::blocks, quads>(level);
+      return bits::terms_are_exact(a, b) ? select_blocks<tile_sums::exact_blocks, quads>(level)
+                                         : select_blocks<tile_sums::blocks, quads>(level);
     }
   } else if constexpr (std::is_same_v<P, blackwell_k64>) {
-    return bits::sums_are_exact(a, b, P::group / bits::run) ? select_tile<tile_sums::exact_groups, quads>(level)
-                                                            : nullptr;
+    return bits::sums_are_exact(a, b, P::group / bits::run) ? select_blocks<tile_sums::exact_groups, quads>(level)
+                                                            : block_kernels{};
   } else {
-    return bits::sums_are_exact(a, b, ceil_div(k, index_t{bits::run})) ? select_tile<tile_sums::exact, quads>(level)
-                                                                       : nullptr;
+    return bits::sums_are_exact(a, b, ceil_div(k, index_t{bits::run})) ? select_blocks<tile_sums::exact, quads>(level)
+                                                                       : block_kernels{};
   }
 }
 
 // C by tiles; `frame` has the right operand's shape and tensor scales.
 template <class A, class B, class Executor, class Right>
-void block_gemm_into(const Executor& executor, block_tile_kernel tile, bool wide, const quantized_view<const A>& a,
-                     const quantized_view<const B>& frame, const Right& right, const matrix_view<float>& c,
-                     const gemm_options& options) {
-  const block_parts<A, Right> parts(simd_of(executor), tile, a, right, frame.rows);
+void block_gemm_into(const Executor& executor, const block_kernels& kernels, bool wide,
+                     const quantized_view<const A>& a, const quantized_view<const B>& frame, const Right& right,
+                     const matrix_view<float>& c, const gemm_options& options) {
+  const block_parts<A, Right> parts(simd_of(executor), kernels, a, right, frame.rows);
   tiled_gemm_into(executor, parts, a.cols, c, wide, options.alpha || (a.tile.rows == 0 && frame.tile.rows == 0),
                   [&](index_t i, index_t j) { return gemm_alpha(a, frame, options, i, j); });
 }
@@ -410,10 +463,10 @@ requires(detail::block_gemm_scheme<std::remove_const_t<A>>&& detail::block_gemm_
   const quantized_view<const scheme_a> a = a_in;
   const quantized_view<const scheme_b> b = b_in;
   detail::check_gemm(a, b, c);
-  const auto tile = detail::tile_for<P, scheme_a, scheme_b>(detail::simd_of(executor), detail::span_of(a),
-                                                            detail::span_of(b), a.cols);
-  if (tile != nullptr && a.cols > 0) {
-    detail::block_gemm_into(executor, tile, std::is_same_v<P, exact_f32>, a, b, detail::view_source<scheme_b>{b}, c,
+  const auto kernels = detail::kernels_for<P, scheme_a, scheme_b>(detail::simd_of(executor), detail::span_of(a),
+                                                                  detail::span_of(b), a.cols);
+  if (kernels.tile != nullptr && a.cols > 0) {
+    detail::block_gemm_into(executor, kernels, std::is_same_v<P, exact_f32>, a, b, detail::view_source<scheme_b>{b}, c,
                             options);
   } else {
     detail::define_gemm_into<P>(executor, a, b, c, options);
@@ -443,23 +496,32 @@ requires(std::same_as<P, f32_blocks>&& detail::value_pair<std::remove_const_t<A>
 
 // The same with a right operand that is packed already, on any executor.
 template <exact_accumulation P = exact_f32, host_executor Executor, class A, class B>
-requires(detail::block_gemm_scheme<std::remove_const_t<A>>) void gemm_into(const Executor& executor,
-                                                                           quantized_view<A> a_in,
-                                                                           const packed_operand<B>& b,
-                                                                           matrix_view<float> c,
-                                                                           const gemm_options& options = {}) {
+requires(detail::block_gemm_scheme<std::remove_const_t<A>>&& detail::block_gemm_scheme<B>) void gemm_into(
+    const Executor& executor, quantized_view<A> a_in, const packed_operand<B>& b, matrix_view<float> c,
+    const gemm_options& options = {}) {
   using scheme_a = std::remove_const_t<A>;
   const quantized_view<const scheme_a> a = a_in;
   detail::check_quantized("GEMM operand A", a);
   detail::check_gemm_shapes(a, b.frame(), c);
-  const auto tile = detail::tile_for<P, scheme_a, B>(detail::simd_of(executor), detail::span_of(a), b.span(), a.cols);
-  if (tile != nullptr && a.cols > 0) {
-    detail::block_gemm_into(executor, tile, std::is_same_v<P, exact_f32>, a, b.frame(), detail::packed_source<B>{b}, c,
-                            options);
+  const auto kernels =
+      detail::kernels_for<P, scheme_a, B>(detail::simd_of(executor), detail::span_of(a), b.span(), a.cols);
+  if (kernels.tile != nullptr && a.cols > 0) {
+    detail::block_gemm_into(executor, kernels, std::is_same_v<P, exact_f32>, a, b.frame(), detail::packed_source<B>{b},
+                            c, options);
   } else {
     const quantized<B> rows = b.unpacked();
     detail::define_gemm_into<P>(executor, a, rows.view(), c, options);
   }
+}
+
+// The same for operands of which one has no packed order: as gemm_into of what is unpacked.
+template <exact_accumulation P = exact_f32, host_executor Executor, class A, class B>
+requires(!detail::block_gemm_scheme<std::remove_const_t<A>> ||
+         !detail::block_gemm_scheme<B>) void gemm_into(const Executor& executor, quantized_view<A> a,
+                                                       const packed_operand<B>& b, matrix_view<float> c,
+                                                       const gemm_options& options = {}) {
+  const quantized<B>& rows = b.unpacked();
+  gemm_into<P>(executor, quantized_view<const std::remove_const_t<A>>(a), rows.view(), c, options);
 }
 
 // The same for a left operand that is not quantized.
@@ -477,7 +539,11 @@ template <exact_accumulation P, host_executor Executor, readable_element T, clas
 requires std::same_as<P, f32_blocks>
 void gemm_into(const Executor& executor, matrix_view<T> a, const packed_operand<B>& b, matrix_view<float> c,
                const gemm_options& options = {}) {
-  detail::number_gemm_into(executor, a, b.frame(), detail::packed_source<B>{b}, c, options);
+  if constexpr (detail::block_gemm_scheme<B>) {
+    detail::number_gemm_into(executor, a, b.frame(), detail::packed_source<B>{b}, c, options);
+  } else {
+    gemm_into<P>(executor, a, b.unpacked().view(), c, options);
+  }
 }
 
 // The same into new memory, row-major m x n.

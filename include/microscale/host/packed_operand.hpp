@@ -1,6 +1,7 @@
-// packed_operand<S>: 4-bit weights in the order in which the host's GEMM reads them.
+// packed_operand<S>: weights in the order in which the host's GEMM reads them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -193,8 +194,45 @@ void pack_panel(const quantized_view<const S>& q, index_t chunk, index_t panel, 
 
 // A quantized matrix in the order in which the host's GEMM reads its right operand: for weights that are multiplied
 // more than once. Same codes, scales and tensor scales; `unpacked()` gives them back. Rows x cols as stored, K-major.
-template <detail::block_gemm_scheme S>
+// Of schemes that have no order of their own (elements of more than four bits, blocks of other lengths) this is a copy
+// with scales in linear layout.
+template <quantization_scheme S>
 class packed_operand {
+ public:
+  using scheme_type = S;
+
+  // 0 x 0.
+  packed_operand() = default;
+  // Copies `q`; throws ms::error if its shape, pitches or pointers are none that a quantized matrix can have.
+  explicit packed_operand(const quantized_view<const S>& q) {
+    detail::check_quantized("packed operand", q);
+    rows_of_codes_ = quantized<S>(q.rows, q.cols, scale_layout::linear, q.tile);
+    const quantized_view<S> out = rows_of_codes_.view();
+    for (index_t r = 0; q.cols > 0 && r < q.rows; ++r) {
+      std::memcpy(out.codes + r * out.code_pitch, q.codes + r * q.code_pitch,
+                  static_cast<std::size_t>(ceil_div(q.cols * S::element::bits, index_t{8})));
+    }
+    for (index_t i = 0; i < q.block_rows(); ++i) {
+      for (index_t j = 0; j < q.block_cols(); ++j) out.scales[out.scale_offset(i, j)] = q.scales[q.scale_offset(i, j)];
+    }
+    if constexpr (S::has_tensor_scale) std::copy_n(q.datum, q.tile_rows() * q.tile_cols(), out.datum);
+  }
+
+  index_t rows() const noexcept { return rows_of_codes_.rows(); }
+  index_t cols() const noexcept { return rows_of_codes_.cols(); }
+  // Of codes and scales, padding included.
+  std::size_t size_bytes() const noexcept {
+    return rows_of_codes_.codes().size() + rows_of_codes_.scales().size() * sizeof(typename S::scale::storage);
+  }
+  // The same matrix with rows of codes, scales in linear layout.
+  const quantized<S>& unpacked() const noexcept { return rows_of_codes_; }
+
+ private:
+  quantized<S> rows_of_codes_;
+};
+
+template <detail::block_gemm_scheme S>
+class packed_operand<S> {
  public:
   using scheme_type = S;
 
@@ -251,6 +289,7 @@ class packed_operand {
   const std::uint8_t* panel(index_t chunk, index_t index) const noexcept {
     return bytes_.data() + order_.offset(chunk, index);
   }
+  index_t panel_bytes(index_t chunk) const noexcept { return order_.record(order_.blocks(chunk)); }
   detail::scale_span span() const noexcept { return span_; }
 
  private:
@@ -264,7 +303,7 @@ class packed_operand {
 };
 
 // The right operand of many products, packed once.
-template <detail::block_gemm_scheme S>
+template <quantization_scheme S>
 packed_operand<S> pack_operand(const quantized<S>& q) {
   return packed_operand<S>(q.view());
 }
@@ -280,6 +319,14 @@ struct packed_source {
   const std::uint8_t* panel(index_t chunk, index_t index, std::uint8_t* /*memory*/) const noexcept {
     return operand.panel(chunk, index);
   }
+  // Part `part` of `parts` of so many panels that are read next.
+  void prefetch(index_t chunk, index_t index, index_t panels, index_t part, index_t parts) const noexcept {
+    const index_t bytes = operand.panel_bytes(chunk) * panels;
+    const std::uint8_t* const first = operand.panel(chunk, index);
+    for (index_t i = bytes * part / parts; i < bytes * (part + 1) / parts; i += 64) {
+      __builtin_prefetch(at_distance(first, i));
+    }
+  }
 };
 template <class S>
 struct view_source {
@@ -290,6 +337,8 @@ struct view_source {
     pack_panel(operand, chunk, index, memory);
     return memory;
   }
+  static void prefetch(index_t /*chunk*/, index_t /*index*/, index_t /*panels*/, index_t /*part*/,
+                       index_t /*parts*/) noexcept {}
 };
 
 }  // namespace detail

@@ -39,4 +39,18 @@ inline simd_level usable_simd(simd_level wanted) noexcept {
   return static_cast<int>(wanted) < static_cast<int>(best) ? wanted : best;
 }
 
+namespace detail {
+
+// What the executor says about vector instructions.
+template <class Executor>
+simd_level simd_of(const Executor& executor) noexcept {
+  if constexpr (requires { executor.simd; }) {
+    return usable_simd(executor.simd);
+  } else {
+    return available_simd();
+  }
+}
+
+}  // namespace detail
+
 }  // namespace microscale

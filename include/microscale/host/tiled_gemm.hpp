@@ -14,7 +14,10 @@ namespace microscale::detail {
 //   left_words(rows), right_bytes()                  memory for a chunk of so many rows, and of one panel
 //   pack_left(chunk, i, rows, left)                  rows [i, i + rows)
 //   pack_right(chunk, panel, packed, right)          `packed` is memory for a panel in packed order
+//   prefetch_right(chunk, panel, panels, part, parts) a part of what pack_right will read
 //   multiply(tile_place)                             at most left_rows rows
+//   by_row()                                         whether there is:
+//   multiply_row(tile_place, panel, packed, memory)  one row by one panel that is not laid out; `memory` as for one
 struct tile_place {
   index_t chunk;
   const std::int32_t* left;
@@ -57,7 +60,8 @@ class tiled_gemm {
   }
 
  private:
-  static constexpr index_t rows_at_once = 128;
+  static constexpr index_t rows_at_once = 256;
+  static constexpr index_t rows_by_row = 2;  // so few that laying out a panel costs more than it saves
 
   struct memory {
     index_t left_words;
@@ -77,42 +81,54 @@ class tiled_gemm {
 
   // One tile of columns of one chunk, for `rows` rows from i.
   void tiles(memory& m, index_t chunk, const std::int32_t* left, index_t i, index_t rows, index_t j) const {
-    const index_t columns = smaller(parts_.columns(), c_.cols - j);
-    for (index_t p = 0; p < parts_.columns() / panel_columns; ++p) {
-      parts_.pack_right(chunk, j / panel_columns + p, m.packed.data(), m.right.data() + p * parts_.right_bytes());
+    const index_t panel = j / panel_columns, panels = parts_.columns() / panel_columns;
+    if (!wide_ && rows <= rows_by_row && parts_.by_row()) {
+      for (index_t p = 0; p < smaller(panels, ceil_div(c_.cols - j, panel_columns)); ++p) {
+        for (index_t r = 0; r < rows; ++r) {
+          multiply_into(
+              i + r, j + p * panel_columns, panel_columns, place(m, chunk, left, r, 1),
+              [&](const tile_place& t) { parts_.multiply_row(t, panel + p, m.packed.data(), m.right.data()); });
+        }
+      }
+      return;
+    }
+    for (index_t p = 0; p < panels; ++p) {
+      parts_.pack_right(chunk, panel + p, m.packed.data(), m.right.data() + p * parts_.right_bytes());
     }
     for (index_t r = 0; r < rows; r += left_rows) {
-      tile_place t{chunk,
-                   left,
-                   r,
-                   m.right.data(),
-                   static_cast<int>(smaller(left_rows, rows - r)),
-                   chunk + 1 == chunks_ ? alpha_ : 1.0f,
-                   nullptr,
-                   c_.pitch,
-                   m.wide.data() + (wide_ ? r * parts_.columns() : 0)};
+      parts_.prefetch_right(chunk, panel + panels, panels, r / left_rows, ceil_div(rows, left_rows));
+      const tile_place t = place(m, chunk, left, r, static_cast<int>(smaller(left_rows, rows - r)));
       if (wide_) {
         parts_.multiply(t);
-      } else if (columns == parts_.columns()) {
-        t.c = &c_(i + r, j);
-        parts_.multiply(t);
       } else {
-        edge(t, i + r, j, columns);
+        multiply_into(i + r, j, parts_.columns(), t, [&](const tile_place& at) { parts_.multiply(at); });
       }
     }
   }
 
-  // A tile of which only some columns are there.
-  void edge(tile_place t, index_t i, index_t j, index_t columns) const {
+  tile_place place(memory& m, index_t chunk, const std::int32_t* left, index_t r, int rows) const noexcept {
+    return {chunk,          left,     r,
+            m.right.data(), rows,     chunk + 1 == chunks_ ? alpha_ : 1.0f,
+            nullptr,        c_.pitch, m.wide.data() + (wide_ ? r * parts_.columns() : 0)};
+  }
+
+  // multiply(t) where outputs begin at (i, j) and are `width` columns wide, of which only some may be there.
+  template <class Multiply>
+  void multiply_into(index_t i, index_t j, index_t width, tile_place t, const Multiply& multiply) const {
+    const index_t columns = smaller(width, c_.cols - j);
+    if (columns == width) {
+      t.c = &c_(i, j);
+      return multiply(t);
+    }
     float tile[left_rows * 2 * panel_columns] = {};
     t.c = tile;
-    t.c_pitch = parts_.columns();
+    t.c_pitch = width;
     for (index_t r = 0; t.chunk > 0 && r < t.rows; ++r) {
-      for (index_t k = 0; k < columns; ++k) tile[r * t.c_pitch + k] = c_(i + r, j + k);
+      for (index_t k = 0; k < columns; ++k) tile[r * width + k] = c_(i + r, j + k);
     }
-    parts_.multiply(t);
+    multiply(t);
     for (index_t r = 0; r < t.rows; ++r) {
-      for (index_t k = 0; k < columns; ++k) c_(i + r, j + k) = tile[r * t.c_pitch + k];
+      for (index_t k = 0; k < columns; ++k) c_(i + r, j + k) = tile[r * width + k];
     }
   }
 
@@ -131,16 +147,6 @@ class tiled_gemm {
   float alpha_;
   bool wide_;
 };
-
-// What the executor says about vector instructions.
-template <class Executor>
-simd_level simd_of(const Executor& executor) noexcept {
-  if constexpr (requires { executor.simd; }) {
-    return usable_simd(executor.simd);
-  } else {
-    return available_simd();
-  }
-}
 
 // All of C, then the factors that differ from output to output: alpha_of(i, j), unless `one_alpha` was the only one.
 template <class Executor, class Parts, class Alpha>

@@ -77,8 +77,9 @@ void gemm_into(const Executor& executor, quantized_view<A> a_in, quantized_view<
     using bits = detail::product_bits<scheme_a, scheme_b>;
     if (a.cols > 0 && bits::terms_are_exact(detail::span_of<scheme_a>(a), detail::span_of<scheme_b>(b))) {
       const detail::view_source<scheme_b> right{b};
-      const auto tile = detail::select_tile<detail::tile_sums::exact_blocks, bits::run / 4>(detail::simd_of(executor));
-      return detail::block_gemm_into(executor, tile, false, a, b, right, c, options);
+      const auto kernels =
+          detail::select_blocks<detail::tile_sums::exact_blocks, bits::run / 4>(detail::simd_of(executor));
+      return detail::block_gemm_into(executor, kernels, false, a, b, right, c, options);
     }
   }
   void* memory = workspace.data();
