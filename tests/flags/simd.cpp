@@ -1,5 +1,5 @@
 // The host's vector kernels at every level that the machine has: the sequential statement's bits, under any flag.
-#include <microscale/host/executor.hpp>
+#include <microscale/host/packed_gemm.hpp>
 
 #include <cstring>
 
@@ -50,11 +50,48 @@ void host(const std::string& name, R rounding) {
   }
 }
 
+// Quantized rows and rows of numbers times quantized ones, by tiles and row by row.
+template <class S>
+void products(const std::string& name) {
+  memory<S> a, b;
+  const float reference = number(5, -1, false);
+  for (memory<S>* m : {&a, &b}) {
+    ms::quantize_with(ms::sequential{}, ms::matrix(finite.data(), rows, cols), m->view(rows, cols), ms::nearest_even{},
+                      {.reference = &reference});
+  }
+  const auto right = b.view(rows, cols);
+  for (const ms::index_t count : {rows, ms::index_t{1}}) {
+    auto left = a.view(rows, cols);
+    left.rows = count;
+    const auto numbers = ms::matrix(finite.data(), count, cols);
+    std::vector<float> c(static_cast<std::size_t>(count * rows)), d(c), by_codes(c), by_numbers(c);
+    ms::gemm_into<ms::f32_blocks>(ms::sequential{}, left, right, ms::matrix(c, count, rows));
+    ms::gemm_into<ms::f32_blocks>(ms::sequential{}, numbers, right, ms::matrix(d, count, rows));
+    checksum sum;
+    for (const float y : c) sum.add_float(y);
+    for (const float y : d) sum.add_float(y);
+    sum.print("whole", "products of " + std::to_string(count) + " rows of " + name);
+    for (const ms::simd_level level : {ms::simd_level::portable, ms::simd_level::avx2, ms::simd_level::avx512}) {
+      const ms::host executor{.threads = 1, .simd = level};
+      ms::gemm_into<ms::f32_blocks>(executor, left, right, ms::matrix(by_codes, count, rows));
+      ms::gemm_into<ms::f32_blocks>(executor, numbers, right, ms::matrix(by_numbers, count, rows));
+      const std::size_t bytes = c.size() * sizeof(float);
+      if (std::memcmp(by_codes.data(), c.data(), bytes) != 0 || std::memcmp(by_numbers.data(), d.data(), bytes) != 0) {
+        std::fprintf(stderr, "products of %s at level %d differ from the sequential statement\n", name.c_str(),
+                     static_cast<int>(level));
+        failed = true;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (!enter_environment(argc, argv)) return 2;
   host<ms::ue5m3_fp4>("ue5m3_fp4, stochastic", ms::stochastic_midpoint8{7, 3});  // products, Philox
   host<ms::nvfp4_modelopt>("nvfp4_modelopt", ms::nearest_even{});                // quotients
+  products<ms::nvfp4>("nvfp4");                                                  // exact terms
+  products<ms::mxfp4>("mxfp4");  // one operation at a time where they are not
   return failed ? 1 : 0;
 }

@@ -366,7 +366,7 @@ namespace gemm_avx2 {
 
 inline constexpr int panels = 1;
 template <int Quads>
-inline constexpr int full_rows = 2;
+inline constexpr int full_rows = 4;
 inline constexpr int rows_together = 1;
 inline constexpr index_t quad_bytes = 4 * panel_columns;
 template <int Quads>
