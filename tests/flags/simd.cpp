@@ -85,6 +85,22 @@ void products(const std::string& name) {
   }
 }
 
+// 1 times -1 under scales of 2^-127: -0, which is added to +0.
+void first_term_underflows() {
+  const std::uint8_t one[16] = {0x02}, minus_one[16] = {0x0A}, scale[1] = {0};
+  const float datum = 1.0f;
+  const ms::quantized_view<const ms::mxfp4> a{one, scale, &datum, 1, 32, 16, 1},
+      b{minus_one, scale, &datum, 1, 32, 16, 1};
+  for (const ms::simd_level level : {ms::simd_level::portable, ms::simd_level::avx2, ms::simd_level::avx512}) {
+    float c = 1.0f;
+    ms::gemm_into<ms::f32_blocks>(ms::host{.threads = 1, .simd = level}, a, b, ms::matrix(&c, 1, 1));
+    if (ms::fp32::bits(c) != 0) {
+      std::fprintf(stderr, "level %d: 0 + -0 is not +0\n", static_cast<int>(level));
+      failed = true;
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -93,5 +109,6 @@ int main(int argc, char** argv) {
   host<ms::nvfp4_modelopt>("nvfp4_modelopt", ms::nearest_even{});                // quotients
   products<ms::nvfp4>("nvfp4");                                                  // exact terms
   products<ms::mxfp4>("mxfp4");  // one operation at a time where they are not
+  first_term_underflows();
   return failed ? 1 : 0;
 }

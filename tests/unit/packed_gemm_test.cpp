@@ -22,7 +22,7 @@ bool served(ms::simd_level level) {
 
 // An executor that cuts wherever it can, and says which instructions to use.
 struct cut {
-  ms::simd_level simd;
+  ms::simd_level simd = ms::simd_level::avx512;
   template <class F>
   void for_ranges(index_t count, index_t /*cost*/, F&& f) const {
     for (index_t i = count; i-- > 0;) f(i, i + 1);
@@ -51,7 +51,7 @@ int wrong_under(const ms::quantized_view<const A>& a, const ms::quantized_view<c
         for (index_t j = b.rows; j < b.rows + 3; ++j) count += c(i, j) != 7.0f ? 1 : 0;
       }
     };
-    ms::gemm_into<P>(ms::host{.threads = 1, .simd = level}, a, b, c, options);
+    ms::gemm_into<P>(cut{level}, a, b, c, options);
     compare();
     for (index_t i = 0; i < a.rows; ++i) std::fill_n(&c(i, 0), b.rows, 9.0f);
     ms::gemm_into<P>(cut{level}, a, packed, c, options);
@@ -59,14 +59,15 @@ int wrong_under(const ms::quantized_view<const A>& a, const ms::quantized_view<c
   }
   return count;
 }
-template <class A, class B>
+// Under each of P: all of them where nothing else is said.
+template <class... P, class A, class B>
 int wrong(const ms::quantized_view<const A>& a, const ms::quantized_view<const B>& b,
           const ms::gemm_options& options = {}) {
-  return wrong_under<ms::f32_blocks>(a, b, options) + wrong_under<ms::exact_f32>(a, b, options) +
-         wrong_under<ms::blackwell_k64>(a, b, options);
+  if constexpr (sizeof...(P) == 0) return wrong<ms::f32_blocks, ms::exact_f32, ms::blackwell_k64>(a, b, options);
+  return (wrong_under<P>(a, b, options) + ... + 0);
 }
 
-template <class A, class B>
+template <class A, class B, class... P>
 void holds() {
   std::uint64_t seed = 1;
   // One row and two, which go without tiles, in one chunk of k and in two; tiles with a part of their columns; rows
@@ -77,7 +78,7 @@ void holds() {
     INFO(s.m << " x " << s.n << " x " << s.k << ", spread " << spread);
     const operand<A> a(s.m, s.k, seed++, spread);
     const operand<B> b(s.n, s.k, seed++, spread);
-    CHECK(wrong(a.view(), b.view()) == 0);
+    CHECK(wrong<P...>(a.view(), b.view()) == 0);
   }
 }
 
@@ -93,7 +94,7 @@ int wrong_numbers(const std::vector<float>& x, index_t m, const operand<B>& b) {
   int count = 0;
   for (const ms::simd_level level : levels) {
     if (!served(level)) continue;
-    const ms::host executor{.threads = 2, .simd = level};
+    const cut executor{level};
     std::fill(got.begin(), got.end(), 9.0f);
     ms::gemm_into<ms::f32_blocks>(executor, a, b.view(), ms::matrix(got, m, b.rows));
     count += different(got, want);
@@ -149,11 +150,13 @@ bool same(const ms::quantized<S>& x, const ms::quantized<S>& y) {
 }  // namespace
 
 TEST_CASE("NVFP4 with itself") { holds<ms::nvfp4, ms::nvfp4>(); }
-TEST_CASE("UE5M3 with squares") { holds<ms::ue5m3_fp4, ms::ue5m3_fp4_2d>(); }
+TEST_CASE("UE5M3 with squares") { holds<ms::ue5m3_fp4, ms::ue5m3_fp4_2d, ms::f32_blocks>(); }
 TEST_CASE("MXFP4 with itself: scales from the smallest to the largest") { holds<ms::mxfp4, ms::mxfp4>(); }
 TEST_CASE("NVFP4 with MXFP4: runs of two lengths") { holds<ms::nvfp4, ms::mxfp4>(); }
-TEST_CASE("blocks of 32 with squares of 32") { holds<ms::ue5m3_fp4_b32, ms::ue5m3_fp4_b32_2d>(); }
-TEST_CASE("binary32 scales under another element") { holds<ms::ufp4, ms::nvfp4>(); }
+TEST_CASE("blocks of 32 with squares of 32") {
+  holds<ms::ue5m3_fp4_b32, ms::ue5m3_fp4_b32_2d, ms::f32_blocks, ms::exact_f32>();
+}
+TEST_CASE("binary32 scales under another element") { holds<ms::ufp4, ms::nvfp4, ms::f32_blocks>(); }
 
 TEST_CASE("MXFP8 with itself: sums in binary64") { holds_for_values<ms::mxfp8_e4m3, ms::mxfp8_e4m3>(); }
 TEST_CASE("MXFP6 with MXINT8: sums in binary32") { holds_for_values<ms::mxfp6_e3m2, ms::mxint8>(); }
@@ -181,6 +184,21 @@ TEST_CASE("the sum of numbers and weights by hand") {
   x[0] = 3.0f, x[1] = 5.0f, x[32] = 0x1p-22f;
   ms::gemm_into<ms::f32_blocks>(ms::sequential{}, ms::matrix(x, 1, 33), w.view(), ms::matrix(c, 1, 1));
   CHECK(c[0] == -12.75f + 0x1p-21f);
+}
+
+TEST_CASE("threads change nothing") {
+  const operand<ms::nvfp4> a(100, 600, 1, 3), b(120, 600, 2, 3);
+  for (const index_t m : {index_t{1}, index_t{100}}) {
+    ms::quantized_view<const ms::nvfp4> rows = a.view();
+    rows.rows = m;
+    std::vector<float> want(size(m * 120)), got(want);
+    ms::gemm_into<ms::f32_blocks>(cut{}, rows, b.view(), ms::matrix(want, m, 120));
+    for (const int threads : {1, 2, 5}) {
+      ms::gemm_into<ms::f32_blocks>(ms::host{.threads = threads}, rows, b.view(), ms::matrix(got, m, 120));
+      CHECK(different(got, want) == 0);
+      std::fill(got.begin(), got.end(), 9.0f);
+    }
+  }
 }
 
 TEST_CASE("every code with every code, row by row") {
@@ -266,9 +284,8 @@ TEST_CASE("operands without an order of their own can be packed as well") {
     for (const ms::simd_level level : levels) {
       CHECK(ms::gemm<ms::f32_blocks>(cut{level}, a, packed) == ms::gemm<ms::f32_blocks>(ms::sequential{}, a, b));
     }
-    CHECK(ms::gemm(ms::host{}, a, packed) == ms::gemm(ms::sequential{}, a, b));
     std::vector<float> got(size(m * n)), want(got);
-    ms::gemm_into<ms::f32_blocks>(ms::host{}, ms::matrix(x, m, k), packed, ms::matrix(got, m, n));
+    ms::gemm_into<ms::f32_blocks>(cut{}, ms::matrix(x, m, k), packed, ms::matrix(got, m, n));
     ms::gemm_into<ms::f32_blocks>(ms::sequential{}, ms::matrix(x, m, k), b.view(), ms::matrix(want, m, n));
     CHECK(different(got, want) == 0);
   };

@@ -248,14 +248,27 @@ struct doubles {
   });
 }
 [[gnu::always_inline]] inline void splat_bits(floats& x, std::int32_t a) { splat(x, __builtin_bit_cast(float, a)); }
+// f of each of the four, whose operands are hidden too: 0 + x is not x if x is -0.
+template <class F>
+[[gnu::always_inline]] inline void each_settled(floats& x, const floats& y, F f) {
+  each<4>([&](index_t i) __attribute__((always_inline)) {
+    four_floats other = y.v[i];
+    settle(x.v[i]), settle(other);
+    f(x.v[i], other);
+    settle(x.v[i]);
+  });
+}
 [[gnu::always_inline]] inline void multiply(floats& x, const floats& y) {
-  each<4>([&](index_t i) __attribute__((always_inline)) { x.v[i] *= y.v[i], settle(x.v[i]); });
+  each_settled(
+      x, y, [](four_floats & a, const four_floats& b) __attribute__((always_inline)) { a *= b; });
 }
 [[gnu::always_inline]] inline void add(floats& x, const floats& y) {
-  each<4>([&](index_t i) __attribute__((always_inline)) { x.v[i] += y.v[i], settle(x.v[i]); });
+  each_settled(
+      x, y, [](four_floats & a, const four_floats& b) __attribute__((always_inline)) { a += b; });
 }
 [[gnu::always_inline]] inline void subtract(floats& x, const floats& y) {
-  each<4>([&](index_t i) __attribute__((always_inline)) { x.v[i] -= y.v[i], settle(x.v[i]); });
+  each_settled(
+      x, y, [](four_floats & a, const four_floats& b) __attribute__((always_inline)) { a -= b; });
 }
 // (x - origin) scale, which is exact; `offset` is -origin scale.
 [[gnu::always_inline]] inline void scaled_dot(floats& x, const floats& scale, const floats& /*offset*/,
