@@ -67,6 +67,7 @@ template <class S>
 struct decode_target {
   quantized_view<const S> q;
   bool simple;  // whole eights, rows of codes that begin on 4 bytes, and the scales of a row side by side
+  bool flat;    // and rows without gaps, each with scales of its own
   value<bf16>* out;
   index_t pitch;  // a multiple of 8; what lies beyond the columns becomes zero
   run_grid eights;
@@ -77,50 +78,81 @@ struct decode_target {
   static constexpr std::uint32_t span = largest_thread_block * at_once;
   MICROSCALE_HD index_t parts() const noexcept { return ceil_div(index_t{eights.count}, index_t{span}); }
 
-  __device__ void decode(index_t part) const {
+  __device__ static void fill(std::uint32_t* table) {
+    table[threadIdx.x] = scale_pair<S>(static_cast<typename S::scale::storage>(threadIdx.x));
+    __syncthreads();
+  }
+  // `at(i)`: where eight i of the matrix is; the codes, the scale, and where it goes.
+  struct place {
+    const std::uint8_t* codes;
+    const typename S::scale::storage* scale;
+    value<bf16>* to;
+  };
+  template <class At>
+  __device__ void decode_simple(std::uint32_t first, std::uint32_t* table, At&& at) const {
+    std::uint32_t codes[at_once], scales[at_once];
+    uint4* to[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const std::uint32_t eight = first + static_cast<std::uint32_t>(i) * largest_thread_block;
+      if (eight >= eights.count) break;
+      const place p = at(eight);
+      codes[i] = *reinterpret_cast<const std::uint32_t*>(p.codes);
+      scales[i] = *p.scale;
+      to[i] = reinterpret_cast<uint4*>(p.to);
+    }
+    fill(table);
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (first + static_cast<std::uint32_t>(i) * largest_thread_block >= eights.count) break;
+      *to[i] = decode_eight(codes[i], table[scales[i]], places);
+    }
+  }
+  // By all threads of a block; `table` has room for each scale's scale_pair.
+  __device__ void decode(index_t part, std::uint32_t* table) const {
     const std::uint32_t first = static_cast<std::uint32_t>(part) * span + threadIdx.x;
-    if (simple) {
-      std::uint32_t codes[at_once], scales[at_once];
-      uint4* to[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const std::uint32_t at = first + static_cast<std::uint32_t>(i) * largest_thread_block;
-        if (at >= eights.count) break;
-        const auto [row, eight] = eights.at(at);
-        codes[i] = *reinterpret_cast<const std::uint32_t*>(q.codes + row * q.code_pitch + eight * 4);
-        scales[i] = q.scales[row / S::block::rows * q.scale_pitch + eight * 8 / S::block::columns];
-        to[i] = reinterpret_cast<uint4*>(out + row * pitch + eight * 8);
-      }
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        if (first + static_cast<std::uint32_t>(i) * largest_thread_block >= eights.count) break;
-        *to[i] = decode_eight(codes[i], scale_pair<S>(static_cast<typename S::scale::storage>(scales[i])), places);
-      }
+    if (flat) {
+      decode_simple(first, table, [this](std::uint32_t i) {
+        return place{q.codes + index_t{i} * 4, q.scales + i / (S::block::columns / 8), out + index_t{i} * 8};
+      });
+    } else if (simple) {
+      decode_simple(first, table, [this](std::uint32_t i) {
+        const auto [row, eight] = eights.at(i);
+        return place{q.codes + row * q.code_pitch + eight * 4,
+                     q.scales + row / S::block::rows * q.scale_pitch + eight * 8 / S::block::columns,
+                     out + row * pitch + eight * 8};
+      });
     } else {
+      fill(table);
 #pragma unroll 1
       for (std::uint32_t at = first; at < first + span && at < eights.count; at += largest_thread_block) {
         const auto [row, eight] = eights.at(at);
         const index_t k = eight * 8;
         const int n = static_cast<int>(larger(index_t{0}, smaller(index_t{8}, q.cols - k)));
         const std::uint32_t codes = load_eight(q.codes + row * q.code_pitch + k / 2, n, false);
-        const std::uint32_t scale = n > 0 ? scale_pair<S>(q.scale(row, k)) : 0;
-        *reinterpret_cast<uint4*>(out + row * pitch + k) = decode_eight(codes, scale, places);
+        *reinterpret_cast<uint4*>(out + row * pitch + k) =
+            decode_eight(codes, n > 0 ? table[q.scale(row, k)] : 0, places);
       }
     }
+    __syncthreads();  // before the table of the next part
   }
 };
 
 template <class S>
 decode_target<S> decode_to(const quantized_view<const S>& q, value<bf16>* out, index_t pitch) noexcept {
   const bool simple = is_aligned(q.codes, q.code_pitch, 4) && q.layout == scale_layout::linear && q.cols == pitch;
+  const bool flat =
+      simple && S::block::rows == 1 && 2 * q.code_pitch == q.cols && q.scale_pitch * S::block::columns == q.cols;
   const auto per_row = static_cast<std::uint32_t>(pitch / 8);
-  return {q, simple, out, pitch, {static_cast<std::uint32_t>(q.rows) * per_row, quick_divider(per_row)}, {}};
+  return {q, simple, flat, out, pitch, {static_cast<std::uint32_t>(q.rows) * per_row, quick_divider(per_row)}, {}};
 }
 
 // Decodes both operands; writes alpha and beta, if asked to.
 template <quantization_scheme A, quantization_scheme B>
 __global__ void __launch_bounds__(largest_thread_block)
     decode_both_kernel(const decode_target<A> a, const decode_target<B> b, float* const alpha) {
+  static_assert(largest_thread_block == 256, "a thread for each scale");
+  __shared__ std::uint32_t table[256];
   if (alpha != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
     alpha[0] = fp32::mul(a.q.factors().decode, b.q.factors().decode);
     alpha[1] = 0.0f;
@@ -129,9 +161,9 @@ __global__ void __launch_bounds__(largest_thread_block)
 #pragma unroll 1
   for (index_t part = blockIdx.x; part < all; part += gridDim.x) {
     if (part < first) {
-      a.decode(part);
+      a.decode(part, table);
     } else {
-      b.decode(part - first);
+      b.decode(part - first, table);
     }
   }
 }
