@@ -543,7 +543,7 @@ __device__ inline void wait_for_part(int behind) {
 // Rows first ... first + rows of x, at most 8 Tiles of them, against the strips of this thread block.
 template <class S, class Weights, int Tiles>
 __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, std::uint8_t* shared,
-                               std::uint32_t* multipliers, index_t group, index_t first, int rows) {
+                               const std::uint32_t* multipliers, index_t group, index_t first, int rows) {
   using part = skinny_part<S>;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int share = warp / call.strips;
@@ -551,6 +551,7 @@ __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, 
   const index_t strips = ceil_div(call.n, index_t{skinny_rows});
   const int begin = share * call.share, parts = ceil_div(call.k, skinny_depth);
   const int count = group_strip < strips ? held(smaller(call.share, parts - begin)) : 0;
+  const skinny_activations x(call, shared, first, rows);
   const skinny_place lanes(lane, Weights::scales_at(lane));
   std::uint8_t* const stages = shared + skinny_head_bytes - 1024;
   std::uint8_t* const rings = stages + call.stages * call.stage_bytes;
@@ -559,19 +560,13 @@ __device__ void skinny_rows_of(const skinny_call& call, const Weights& weights, 
   const int ahead = call.stages == 1 ? call.unit : (call.stages - 1) * call.unit;
   const int behind = call.stages == 1 || ahead > skinny_ring ? skinny_ring : ahead;
   auto cursor = weights.at(group * strips + group_strip, begin, lane);
-  const auto copy_first = [&](int i) {
-    if (i < smaller(call.slots, count)) weights.copy(cursor, ring + i * part::bytes, lanes);
-    commit_copies();
-  };
-  copy_first(0);
-  multipliers[threadIdx.x] = skinny_scale<typename S::scale>::bf16x2(threadIdx.x);
-  const skinny_activations x(call, shared, first, rows);
   __syncthreads();
 #pragma unroll 1
-  for (int i = 0; i < larger(1, call.stages - 1); ++i) x.load(call, stages + i * call.stage_bytes, i * call.unit);
-  commit_copies();
-#pragma unroll 1
-  for (int i = 1; i < skinny_ring; ++i) copy_first(i);
+  for (int i = 0; i < skinny_ring; ++i) {
+    if (i < smaller(call.slots, count)) weights.copy(cursor, ring + i * part::bytes, lanes);
+    if (i < larger(1, call.stages - 1)) x.load(call, stages + i * call.stage_bytes, i * call.unit);
+    commit_copies();
+  }
   const skinny_operands<Tiles> place(lanes, call, rows, share);
   float sums[Tiles][2][4] = {};
   int slot = 0;                                               // place in the ring
@@ -630,6 +625,7 @@ __global__ void __launch_bounds__(skinny_threads, 2) skinny_kernel(const skinny_
   extern __shared__ uint4 skinny_shared[];
   std::uint32_t* const multipliers = reinterpret_cast<std::uint32_t*>(skinny_shared);
   std::uint8_t* const shared = reinterpret_cast<std::uint8_t*>(skinny_shared) + 1024;
+  multipliers[threadIdx.x] = skinny_scale<typename S::scale>::bf16x2(threadIdx.x);
   const index_t group = blockIdx.y;
   const index_t begin = call.offsets == nullptr ? 0 : call.offsets[group];
   const index_t end = call.offsets == nullptr ? call.m : call.offsets[group + 1];
