@@ -21,6 +21,9 @@ struct shape {
 };
 constexpr shape shapes[] = {{0, 5, 0},  {1, 1, 0},  {3, 16, 0},  {1, 17, 3},   {67, 1, 0}, {16, 256, 0},
                             {5, 95, 1}, {2, 33, 0}, {37, 48, 0}, {33, 300, 2}, {3, 0, 0},  {19, 530, 0}};
+// With rows long enough to be written past the caches.
+constexpr shape shapes_of_values[] = {{0, 5, 0},   {1, 17, 3}, {67, 1, 0},   {5, 95, 1},  {37, 48, 0},
+                                      {33, 96, 0}, {3, 0, 0},  {2, 2085, 1}, {3, 2048, 0}};
 
 // Blocks made to hurt, one after the other; every third matrix has NaN and infinities among them.
 template <class S>
@@ -89,7 +92,7 @@ void check_quantize(const R& rounding, bool tiled_scales = false) {
 template <class S, class T, class R>
 void check_values(const R& rounding) {
   std::uint64_t seed = 100;
-  for (const shape& s : shapes) {
+  for (const shape& s : shapes_of_values) {
     float reference = 1.0f;
     const ms::index_t pitch = s.cols + s.gap;
     const auto x = as_elements<T>(hard_data<S>(static_cast<std::size_t>(s.rows * pitch + 1), ++seed, reference));
@@ -118,12 +121,16 @@ void check_values(const R& rounding) {
           ms::fake_quantize_into<S>(executor, ms::matrix_view<const T>(y), y, options);
         });
       };
+      const auto expected = decoded(ms::sequential{}), expected_fake = faked(ms::sequential{});
       for (const ms::simd_level level : levels) {
+        for (const ms::index_t streamed : {ms::index_t{1}, ms::index_t{1} << 30}) {
+          const ms::host executor{.threads = 1, .simd = level, .streamed_bytes = streamed};
+          CAPTURE(s.rows, s.cols, static_cast<int>(along), static_cast<int>(level), streamed, seed);
+          CHECK(decoded(executor) == expected);
+          CHECK(faked(executor) == expected_fake);
+          CHECK(faked_in_place(executor) == expected_fake);
+        }
         const ms::host executor{.threads = 1, .simd = level};
-        CAPTURE(s.rows, s.cols, static_cast<int>(along), static_cast<int>(level), seed);
-        CHECK(decoded(executor) == decoded(ms::sequential{}));
-        CHECK(faked(executor) == faked(ms::sequential{}));
-        CHECK(faked_in_place(executor) == faked(ms::sequential{}));
         CHECK(ms::fp32::bits(ms::amax(executor, in)) == ms::fp32::bits(ms::amax(ms::sequential{}, in)));
       }
     }
@@ -139,6 +146,7 @@ TEST_CASE("Quantizing on the host: the schemes of four-bit elements") {
   check_quantize<ms::mxfp4, float>(ms::nearest_even{});
   check_quantize<ms::mxfp4_even, float>(ms::nearest_even{});
   check_quantize<ms::mxfp4_ceil, ms::value<ms::bf16>>(ms::nearest_even{});
+  check_quantize<ms::nvfp4, ms::value<ms::bf16>>(ms::nearest_even{});
 }
 TEST_CASE("Quantizing on the host: other rules") {
   check_quantize<ms::nvfp4_torchao, float>(ms::nearest_even{});

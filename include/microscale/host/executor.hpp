@@ -21,9 +21,12 @@ struct host {
   int threads = 0;
   // The vector instructions to use at most; what this machine lacks is not used.
   simd_level simd = simd_level::avx512;
+  // Dequantized and fake-quantized matrices of so many bytes are written past the caches (on x86-64, along rows of at
+  // least 4 KiB): faster for what would not stay in the last of them until it is read.
+  index_t streamed_bytes = index_t{32} << 20;
 
   // How it does a range: see tensor/quantize.hpp.
-  detail::simd_ranges ranges() const noexcept { return detail::simd_ranges(usable_simd(simd)); }
+  detail::simd_ranges ranges() const noexcept { return {usable_simd(simd), streamed_bytes}; }
 
   template <class F>
   void for_ranges(index_t count, index_t cost, F&& f) const {

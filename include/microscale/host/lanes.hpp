@@ -27,6 +27,21 @@
 
 namespace microscale::simd {
 
+namespace detail {
+
+template <class Lanes>
+[[gnu::always_inline]] inline void hide(Lanes& x) noexcept {
+#if !defined(__clang__) && defined(__x86_64__)
+  asm("" : "+v"(x.v));
+#elif !defined(__clang__) && defined(__aarch64__)
+  asm("" : "+w"(x.v));
+#else
+  static_cast<void>(x);
+#endif
+}
+
+}  // namespace detail
+
 // A register of `Width` numbers T. Without a value given it holds anything.
 template <class T, int Width>
 struct lanes {
@@ -48,6 +63,13 @@ struct lanes {
     r.v = x - vector{};  // not a sum, which would take the sign of -0
     return r;
   }
+  // A register to begin with: g++ 12 would build one from all(0) lane after lane.
+  [[gnu::always_inline]] static lanes zero() noexcept {
+    lanes r;
+    r.v = vector{};
+    detail::hide(r);
+    return r;
+  }
   // From and to memory of any alignment.
   [[gnu::always_inline]] static lanes load(const void* from) noexcept {
     lanes r;
@@ -55,27 +77,43 @@ struct lanes {
     return r;
   }
   [[gnu::always_inline]] void store(void* to) const noexcept { std::memcpy(to, &v, sizeof v); }
+  // To memory that is aligned to the register, past the caches where has_streams; others see it after a fence().
+  [[gnu::always_inline]] void stream(void* to) const noexcept {
+    typedef T target __attribute__((vector_size(Width * sizeof(T)), may_alias));  // NOLINT(modernize-use-using)
+#if defined(__clang__)
+    __builtin_nontemporal_store(v, static_cast<target*>(to));
+#elif defined(__x86_64__) && !defined(__AVX__)
+    if constexpr (sizeof v > 16) {
+      asm("{vmovntps %1, %0|vmovntps %0, %1}" : "=m"(*static_cast<target*>(to)) : "v"(v));
+    } else {
+      asm("{movntps %1, %0|movntps %0, %1}" : "=m"(*static_cast<target*>(to)) : "v"(v));
+    }
+#elif defined(__x86_64__)
+    asm("{vmovntps %1, %0|vmovntps %0, %1}" : "=m"(*static_cast<target*>(to)) : "v"(v));
+#else
+    *static_cast<target*>(to) = v;
+#endif
+  }
 };
+
+// Whether streamed registers pass the caches.
+#if defined(__x86_64__)
+inline constexpr bool has_streams = true;
+#else
+inline constexpr bool has_streams = false;
+#endif
+
+// Orders what was streamed before what is stored after.
+inline void fence() noexcept {
+#if defined(__x86_64__)
+  asm volatile("sfence" ::: "memory");
+#endif
+}
 
 template <int Width>
 using floats = lanes<float, Width>;
 template <int Width>
 using words = lanes<std::int32_t, Width>;
-
-namespace detail {
-
-template <class Lanes>
-[[gnu::always_inline]] inline void hide(Lanes& x) noexcept {
-#if !defined(__clang__) && defined(__x86_64__)
-  asm("" : "+v"(x.v));
-#elif !defined(__clang__) && defined(__aarch64__)
-  asm("" : "+w"(x.v));
-#else
-  static_cast<void>(x);
-#endif
-}
-
-}  // namespace detail
 
 // The bits of one type read as another.
 template <class To, class T, int Width>
@@ -156,6 +194,16 @@ template <int W>
   return r;
 }
 
+// a * signs + b, for signs of 1 and -1: the product is exact, as above.
+template <int W>
+[[gnu::always_inline]] inline floats<W> signed_sum(const floats<W>& a, const floats<W>& signs,
+                                                   const floats<W>& b) noexcept {
+  floats<W> r;
+  r.v = a.v * signs.v + b.v;
+  detail::hide(r);
+  return r;
+}
+
 // Integers.
 template <class T, int W>
 [[gnu::always_inline]] inline lanes<T, W> operator+(const lanes<T, W>& a, const lanes<T, W>& b) noexcept
@@ -189,6 +237,20 @@ template <class T, int W>
   r.v = a.v ^ b.v;
   return r;
 }
+// With one number for all lanes (see mul).
+template <class T, int W>
+[[gnu::always_inline]] inline lanes<T, W> operator^(const lanes<T, W>& a, T b) noexcept {
+  lanes<T, W> r;
+  r.v = a.v ^ b;
+  return r;
+}
+template <class T, int W>
+[[gnu::always_inline]] inline lanes<T, W> operator+(const lanes<T, W>& a, T b) noexcept
+    requires(std::is_integral_v<T>) {
+  lanes<T, W> r;
+  r.v = a.v + b;
+  return r;
+}
 template <class T, int W>
 [[gnu::always_inline]] inline lanes<T, W> operator<<(const lanes<T, W>& a, int bits) noexcept {
   lanes<T, W> r;
@@ -214,6 +276,18 @@ template <int W>
   lanes<std::uint16_t, W> r;
   r.v = __builtin_convertvector(x.v, typename decltype(r)::vector);
   return widened(r);
+}
+// The same in one instruction where there is one; g++ 12 takes seven.
+template <class InstructionSet, int W>
+[[gnu::always_inline]] inline words<W> widened_bytes(const lanes<std::uint8_t, W>& x) noexcept {
+#if !defined(__clang__) && defined(__x86_64__)
+  if constexpr (InstructionSet::avx512) {
+    words<W> r;
+    asm("{vpmovzxbd %1, %0|vpmovzxbd %0, %1}" : "=v"(r.v) : "v"(x.v));
+    return r;
+  }
+#endif
+  return widened(x);
 }
 template <int W>
 [[gnu::always_inline]] inline words<W> smaller_of(const words<W>& a, const words<W>& b) noexcept {
@@ -260,10 +334,39 @@ template <int W>
   return words<W>::all(static_cast<std::int32_t>(x));
 }
 
-// The smaller (larger) of numbers that are not negative and not NaN, by their bits.
+// The smaller (larger) of numbers that are not negative. A NaN in `a` counts as more than any number, in `b` it may not
+// be.
+template <int W>
+[[gnu::always_inline]] inline floats<W> smaller_of(const floats<W>& a, const floats<W>& b) noexcept {
+#if defined(__clang__) || !defined(__x86_64__)
+  return as<float>(smaller_of(as<std::int32_t>(a), as<std::int32_t>(b)));
+#else
+  floats<W> r = a;
+#if !defined(__AVX__)
+  if constexpr (W == 4) {
+    asm("{minps %1, %0|minps %0, %1}" : "+v"(r.v) : "v"(b.v));
+    return r;
+  }
+#endif
+  asm("{vminps %1, %0, %0|vminps %0, %0, %1}" : "+v"(r.v) : "v"(b.v));
+  return r;
+#endif
+}
 template <int W>
 [[gnu::always_inline]] inline floats<W> smaller_of(const floats<W>& a, float b) noexcept {
-  return as<float>(smaller_of(as<std::int32_t>(a), static_cast<std::int32_t>(fp32::bits(b))));
+  return smaller_of(a, floats<W>::all(b));
+}
+// The smaller of |a| and a number above zero.
+template <class InstructionSet, int W>
+[[gnu::always_inline]] inline floats<W> smaller_magnitude(const floats<W>& a, float b) noexcept {
+#if !defined(__clang__) && defined(__x86_64__)
+  if constexpr (InstructionSet::avx512) {
+    floats<W> r;
+    asm("{vrangeps $10, %2, %1, %0|vrangeps %0, %1, %2, 10}" : "=v"(r.v) : "v"(a.v), "v"(floats<W>::all(b).v));
+    return r;
+  }
+#endif
+  return smaller_of(as<float>(as<std::int32_t>(a) & all<W>(~fp32::sign_bit)), b);
 }
 
 // The low halves of 64-bit lanes multiplied to 64 bits.
@@ -286,11 +389,10 @@ template <int W>
   return r;
 }
 
-// floored_zero + floor(a * power) + offset for a >= 0, a power of two and an integer, up to 2^22 above floored_zero;
-// what is larger stays larger.
-inline constexpr std::int32_t floored_zero = 0x4B000000;  // the bits of 2^23
+// 2^23 + floor(a * power) + offset for a >= 0, a power of two and an integer, where the sum is below 2^24: the low bits
+// of it are the integer.
 template <class InstructionSet, int W>
-[[gnu::always_inline]] inline words<W> floored(const floats<W>& a, float power, std::int32_t offset) noexcept {
+[[gnu::always_inline]] inline floats<W> floored(const floats<W>& a, float power, std::int32_t offset) noexcept {
 #if !defined(__clang__) && defined(__x86_64__)
   if constexpr (InstructionSet::avx512) {  // one instruction, which says how it rounds
     const floats<W> by = floats<W>::all(power), start = floats<W>::all(0x1p23f + static_cast<float>(offset));
@@ -298,13 +400,13 @@ template <class InstructionSet, int W>
     asm("{vfmadd213ps %{rd-sae%}, %2, %1, %0|vfmadd213ps %0, %1, %2, %{rd-sae%}}"
         : "+v"(r.v)
         : "v"(by.v), "v"(start.v));
-    return as<std::int32_t>(r);
+    return r;
   }
 #endif
   words<W> r;
-  const floats<W> product = mul(smaller_of(a, 0x1p22f / power), floats<W>::all(power));
+  const floats<W> product = mul(a, floats<W>::all(power));
   r.v = __builtin_convertvector(product.v, typename words<W>::vector);
-  return r + words<W>::all(floored_zero + offset);
+  return as<float>(r + words<W>::all(static_cast<std::int32_t>(fp32::bits(0x1p23f)) + offset));
 }
 
 // `x` moved up by `count` bits, the top `count` bits of `from` below it.
@@ -322,6 +424,33 @@ template <class InstructionSet, int Count, int W>
   }
 #endif
   return pushed(x, from, Count);
+}
+
+// `x` moved down by `Count` bits, the low `Count` bits of `from` above it.
+template <class InstructionSet, int Count, int W>
+[[gnu::always_inline]] inline words<W> pushed_on_top(const words<W>& x, const words<W>& from) noexcept {
+#if !defined(__clang__) && defined(__x86_64__)
+  if constexpr (InstructionSet::avx512) {
+    words<W> r;
+    asm("{vpshrdd %3, %2, %1, %0|vpshrdd %0, %1, %2, %3}" : "=v"(r.v) : "v"(x.v), "v"(from.v), "i"(Count));
+    return r;
+  }
+#endif
+  return as<std::int32_t>(as<std::uint32_t>(x) >> Count) | (from << (32 - Count));
+}
+
+// x + Factor * y, for y >= 0 of so many bits.
+template <class InstructionSet, int Bits, int Factor, int W>
+[[gnu::always_inline]] inline words<W> added(const words<W>& x, const words<W>& y) noexcept {
+  static_assert(Factor == 1 || Factor == 2);
+#if !defined(__clang__) && defined(__x86_64__)
+  if constexpr (InstructionSet::avx512 && Bits <= 8 && Factor > 1) {
+    words<W> r = x;
+    asm("{vpdpbusd %2, %1, %0|vpdpbusd %0, %1, %2}" : "+v"(r.v) : "v"(y.v), "v"(all<W>(Factor).v));
+    return r;
+  }
+#endif
+  return x + (y << (Factor - 1));
 }
 
 // Whether any lane has any bit set.
@@ -353,13 +482,17 @@ template <class T, int W, int... Index>
 #if defined(__clang__)
   r.v = __builtin_shufflevector(a.v, b.v, Index...);
 #else
-  r.v = __builtin_shuffle(a.v, b.v, typename lanes<std::int32_t, W>::vector{Index...});
+  using index =
+      std::conditional_t<sizeof(T) == 1, std::int8_t, std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>>;
+  r.v = __builtin_shuffle(a.v, b.v, typename lanes<index, W>::vector{static_cast<index>(Index)...});
 #endif
   return r;
 }
 
 // Which lane of {a, b} lane `lane` of a shuffle takes.
 enum class pattern {
+  even_words,
+  odd_words,
   low_words,
   high_words,
   low_pairs,
@@ -374,6 +507,9 @@ enum class pattern {
 constexpr int source(pattern p, int width, int lane) noexcept {
   const int quad = lane / 4 * 4, i = lane % 4;
   switch (p) {
+    case pattern::even_words:  // of a, then of b
+    case pattern::odd_words:
+      return quad + i % 2 * 2 + (p == pattern::odd_words ? 1 : 0) + (i < 2 ? 0 : width);
     case pattern::low_words:
       return quad + i / 2 + (i % 2 == 0 ? 0 : width);
     case pattern::high_words:
@@ -446,32 +582,72 @@ template <class T, int W>
   }
 }
 
-// The largest number of x[i] in lane i.
+namespace detail {
+
+// Lanes l of `a` where l has no bit of Stride, else of `b`; and in the other, their neighbours Stride away.
+template <int Stride, class T, int W, int... Lane>
+[[gnu::always_inline]] inline lanes<T, W> kept(const lanes<T, W>& a, const lanes<T, W>& b,
+                                               std::integer_sequence<int, Lane...>) noexcept {
+  return shuffled(a, b, std::integer_sequence<int, (Lane + ((Lane & Stride) != 0 ? W : 0))...>{});
+}
+template <int Stride, class T, int W, int... Lane>
+[[gnu::always_inline]] inline lanes<T, W> crossed(const lanes<T, W>& a, const lanes<T, W>& b,
+                                                  std::integer_sequence<int, Lane...>) noexcept {
+  return shuffled(a, b, std::integer_sequence<int, ((Lane ^ Stride) + ((Lane & Stride) != 0 ? W : 0))...>{});
+}
+
+template <int Stride, int W, int N>
+[[gnu::always_inline]] inline words<W> largest_of_each(const words<W> (&x)[N]) noexcept {
+  if constexpr (N == 1) {
+    return x[0];
+  } else {
+    constexpr std::make_integer_sequence<int, W> all_lanes;
+    words<W> m[N / 2];
+#pragma GCC unroll 8
+    for (int i = 0; i < N / 2; ++i) {
+      const words<W>&a = x[2 * i], &b = x[2 * i + 1];
+      m[i] = larger_of(kept<Stride>(a, b, all_lanes), crossed<Stride>(a, b, all_lanes));
+    }
+    return largest_of_each<2 * Stride>(m);
+  }
+}
+
+}  // namespace detail
+
+// The largest number of x[i] in lane i: each step leaves half as many registers, in which half as many lanes belong to
+// one x[i].
 template <int W>
 [[gnu::always_inline]] inline words<W> largest_of_each(const words<W> (&x)[W]) noexcept {
-  using detail::moved;
-  using detail::pattern;
-  // The steps of a transpose, each of which halves what is left ...
-  words<W> m[W / 4];
-#pragma GCC unroll 4
-  for (int i = 0; i < W / 4; ++i) {
-    const words<W>&a = x[4 * i], &b = x[4 * i + 1], &c = x[4 * i + 2], &d = x[4 * i + 3];
-    const words<W> ab = larger_of(moved<pattern::low_words>(a, b), moved<pattern::high_words>(a, b));
-    const words<W> cd = larger_of(moved<pattern::low_words>(c, d), moved<pattern::high_words>(c, d));
-    m[i] = larger_of(moved<pattern::low_pairs>(ab, cd), moved<pattern::high_pairs>(ab, cd));
-  }
-  // ... until each quad of lanes is that of one m.
-  if constexpr (W >= 8) {
-#pragma GCC unroll 2
-    for (int left = W / 8; left > 0; left /= 2) {
-#pragma GCC unroll 2
-      for (int i = 0; i < left; ++i) {
-        m[i] = larger_of(moved<pattern::even_quads>(m[2 * i], m[2 * i + 1]),
-                         moved<pattern::odd_quads>(m[2 * i], m[2 * i + 1]));
-      }
-    }
-  }
-  return m[0];
+  return detail::largest_of_each<1>(x);
+}
+
+// Lane l of the result is lane l ^ Stride.
+template <int Stride, class T, int W>
+[[gnu::always_inline]] inline lanes<T, W> exchanged(const lanes<T, W>& x) noexcept {
+  return detail::crossed<Stride>(x, x, std::make_integer_sequence<int, W>{});
+}
+
+namespace detail {
+
+template <int... Byte>
+[[gnu::always_inline]] inline lanes<std::uint8_t, 64> words_of_nibbles(const lanes<std::uint8_t, 64>& x,
+                                                                       std::integer_sequence<int, Byte...>) noexcept {
+  return shuffled(x, x, std::integer_sequence<int, (Byte % 8 * 8 + Byte / 8 % 2 * 4 + Byte / 16)...>{});
+}
+
+}  // namespace detail
+
+// The 16 x 8 nibbles of sixteen lanes turned around: nibble j of lane i becomes nibble i of 64-bit word j.
+[[gnu::always_inline]] inline lanes<std::uint8_t, 64> words_of_nibbles(const words<16>& x) noexcept {
+  // In each pair of lanes, the odd nibbles of the lower one change places with the even ones of the upper one: then
+  // bytes are whole.
+  lanes<std::uint64_t, 8> q;
+  std::memcpy(&q.v, &x.v, sizeof q.v);
+  const lanes<std::uint64_t, 8> t = ((q >> 28) ^ q) & lanes<std::uint64_t, 8>::all(0xF0F0F0F0u);
+  q = q ^ t ^ (t << 28);
+  lanes<std::uint8_t, 64> bytes;
+  std::memcpy(&bytes.v, &q.v, sizeof q.v);
+  return detail::words_of_nibbles(bytes, std::make_integer_sequence<int, 64>{});
 }
 
 // {a0, b0, a1, b1, ...}: the first and the second register of it.

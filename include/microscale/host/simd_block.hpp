@@ -76,13 +76,12 @@ template <class F, int W>
   return binade + all<W>(std::uint32_t{23 - F::mantissa_bits} << 23);
 }
 
-// The code nearest to y >= 0, ties to even, saturating. `value` is what it stands for.
+// The code nearest to 0 <= y <= F::largest(), ties to even. `value` is what it stands for.
 template <class F, int W>
 [[gnu::always_inline]] inline words<W> nearest(const floats<W>& y, floats<W>& value) noexcept {
-  const floats<W> kept = smaller_of(y, F::largest());
-  const words<W> power = binade<F>(kept);
+  const words<W> power = binade<F>(y);
   const words<W> offset = unit_steps<F>(power);
-  const floats<W> sum = add(kept, as<float>(offset));
+  const floats<W> sum = add(y, as<float>(offset));
   value = sub(sum, as<float>(offset));
   return bits(sum) - offset + first_code<F>(power);
 }
@@ -90,26 +89,23 @@ template <class F, int W>
 // The value alone.
 template <class F, int W>
 [[gnu::always_inline]] inline floats<W> nearest_value(const floats<W>& y) noexcept {
-  const floats<W> kept = smaller_of(y, F::largest());
-  const floats<W> offset = as<float>(unit_steps<F>(binade<F>(kept)));
-  return sub(add(kept, offset), offset);
+  const floats<W> offset = as<float>(unit_steps<F>(binade<F>(y)));
+  return sub(add(y, offset), offset);
 }
 
 // E2M1's codes count along three straight lines, and the code is the lowest of them: 2y below 2, y + 2 below 4,
-// y/2 + 4 below 6, 7 above. Every line is rounded once, and rounding does not change which is the lowest.
-inline constexpr float e2m1_slopes[] = {2.0f, 1.0f, 0.5f};
-inline constexpr float e2m1_starts[] = {0.0f, 2.0f, 4.0f};
-
+// y/2 + 4 from there to 6. Every line is rounded once, and rounding does not change which is the lowest.
 template <int W>
 [[gnu::always_inline]] inline words<W> nearest_e2m1(const floats<W>& y) noexcept {
   constexpr float unit = 0x1p23f;  // where the last bit is worth 1
-  const words<W> first = bits(scaled_sum(y, 2.0f, unit));
-  const words<W> second = bits(scaled_sum(y, 1.0f, unit + 2.0f));
-  const words<W> third = bits(scaled_sum(y, 0.5f, unit + 4.0f));
-  return smaller_of(smaller_of(first, second), smaller_of(third, all<W>(fp32::bits(unit + 7.0f))));
+  const floats<W> first = scaled_sum(y, 2.0f, unit);
+  const floats<W> second = scaled_sum(y, 1.0f, unit + 2.0f);
+  const floats<W> third = scaled_sum(y, 0.5f, unit + 4.0f);
+  return bits(smaller_of(smaller_of(first, second), third));
 }
 
-// The magnitude code of y >= 0 in the low bits; what lies above the format's bits is not zero.
+// The magnitude code of 0 <= y <= E::largest() in the low bits; what lies above the format's bits is not zero. Draws
+// have R::random_bits bits.
 template <class L, class R, element_format E, int W>
 [[gnu::always_inline]] inline words<W> round_magnitude(const floats<W>& y, const words<W>& draws) noexcept {
   if constexpr (R::random_bits == 0) {
@@ -121,26 +117,25 @@ template <class L, class R, element_format E, int W>
       return nearest<E>(y, value);
     }
   } else {
-    // In units of 2^-Shift steps, rounded down; then the draw decides by a carry, as R::away says.
-    constexpr bool midpoint = std::is_same_v<R, stochastic_midpoint<R::random_bits>>;
-    constexpr int shift = R::random_bits + (midpoint ? 1 : 0);
-    const words<W> raised = midpoint ? (draws << 1) | all<W>(1) : draws;
+    // In units of 2^-Shift steps, rounded down; then the draw, or twice the draw and one more, decides by a carry, as
+    // R::away says.
+    constexpr int one_more = std::is_same_v<R, stochastic_midpoint<R::random_bits>> ? 1 : 0;
+    constexpr int shift = R::random_bits + one_more;
     if constexpr (std::is_same_v<E, e2m1>) {
-      const words<W> first = floored<L>(y, static_cast<float>(2 << shift), 0);
-      const words<W> second = floored<L>(y, static_cast<float>(1 << shift), 2 << shift);
-      const words<W> third = floored<L>(y, static_cast<float>(1 << (shift - 1)), 4 << shift);
-      const words<W> units =
-          smaller_of(smaller_of(first, second), smaller_of(third, words<W>::all(floored_zero + (7 << shift))));
-      return (units + raised) >> shift;
+      const floats<W> first = floored<L>(y, static_cast<float>(2 << shift), one_more);
+      const floats<W> second = floored<L>(y, static_cast<float>(1 << shift), (2 << shift) + one_more);
+      const floats<W> third = floored<L>(y, static_cast<float>(1 << (shift - 1)), (4 << shift) + one_more);
+      const words<W> units = bits(smaller_of(smaller_of(first, second), third));
+      return added<L, R::random_bits, 1 + one_more>(units, draws) >> shift;
     } else {
-      const floats<W> kept = smaller_of(y, E::largest());
-      const words<W> power = binade<E>(kept);
+      const words<W> power = binade<E>(y);
       // 2^(shift + mantissa bits) / power, as bits: exact, and so is the product.
       const words<W> factor = all<W>(static_cast<std::uint32_t>(254 + shift + E::mantissa_bits) << 23) - power;
       words<W> units;
-      floats<W> scaled = mul(kept, as<float>(factor));
+      floats<W> scaled = mul(y, as<float>(factor));
       units.v = __builtin_convertvector(scaled.v, typename words<W>::vector);
-      return ((units + raised) >> shift) + first_code<E>(power);
+      units = units + all<W>(one_more);
+      return (added<L, R::random_bits, 1 + one_more>(units, draws) >> shift) + first_code<E>(power);
     }
   }
 }
@@ -206,7 +201,7 @@ struct lanes_rule;
 template <class S, int W>
 [[gnu::always_inline]] inline scale_lanes<W> rounded_scale(const floats<W>& ideal) noexcept {
   scale_lanes<W> s;
-  s.code = nearest<typename S::scale>(ideal, s.value);
+  s.code = nearest<typename S::scale>(smaller_of(ideal, S::scale::largest()), s.value);
   return s;
 }
 // `other` in place of a scale whose code is 0.

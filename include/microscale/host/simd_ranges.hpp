@@ -447,10 +447,12 @@ struct fake_quantize_operation {
   tensor_factors factors, back;
   axis along;
   R rounding;
+  bool streams;
 
   index_t run(simd_level level, const simd::quantize_run<S, T>& blocks, U* y, index_t block_step, index_t element_step,
               index_t count) const {
-    const simd::fake_quantize_run<S, T, U> fake{blocks, y, block_step, element_step, back};
+    const simd::fake_quantize_run<S, T, U> fake{blocks,       y,    block_step,
+                                                element_step, back, streams && element_step == 1};
     return simd::run_kernel<simd::fake_quantize_kernel<R>>(level, fake, count);
   }
   void plain(index_t row, index_t column) const {
@@ -485,8 +487,9 @@ struct hadamard_operation {
 // The ranges of ms::host at one level.
 struct simd_ranges : plain_ranges {
   simd_level level;
+  index_t streamed_bytes;  // a matrix of values of so many bytes is written past the caches
 
-  explicit simd_ranges(simd_level l) noexcept : level(l) {}
+  simd_ranges(simd_level l, index_t streamed) noexcept : level(l), streamed_bytes(streamed) {}
 
   template <quantization_scheme S, class T, rounding_mode R>
   static constexpr bool has_kernel = simd::has_quantize_kernel<S, T>&& simd::has_lanes_rounding<R>;
@@ -540,6 +543,7 @@ struct simd_ranges : plain_ranges {
           dequantize_rows(in, out, in.factors(in.tile_index(br * scheme::block::rows, 0)), br, end);
           br = end;
         }
+        if (streams(out)) simd::fence();
         return;
       }
     }
@@ -555,8 +559,9 @@ struct simd_ranges : plain_ranges {
         using operation = fake_quantize_operation<S, T, U, R>;
         using work = value_work<S, T, U, R, operation>;
         work w(out, along, level, run_maker<S, T, R>(in, along, t, rounding),
-               operation{in, out, t, back, along, rounding});
+               operation{in, out, t, back, along, rounding, streams(out)});
         block_walk<S, T, work>(in, along, simd::lanes_of(level), w).rows(first, last);
+        if (streams(out)) simd::fence();
         return;
       }
     }
@@ -600,6 +605,14 @@ struct simd_ranges : plain_ranges {
   }
 
  private:
+  // Whether the values of a matrix are written past the caches. Rows are to be long beside their two ends.
+  template <class T>
+  bool streams(matrix_view<T> out) const noexcept {
+    constexpr index_t shortest_row = 4096 / sizeof(T);
+    return simd::has_streams && out.cols >= shortest_row &&
+           out.rows * out.cols * static_cast<index_t>(sizeof(T)) >= streamed_bytes;
+  }
+
   template <class S>
   static constexpr index_t code_bytes = S::block::columns* S::element::bits / 8;  // of a row of a block
 
@@ -658,7 +671,7 @@ struct simd_ranges : plain_ranges {
                       const typename quantized_view<S>::scale_storage* scales, index_t count) const {
     using scheme = typename quantized_view<S>::scheme_type;
     const simd::dequantize_run<scheme, T> run{in.codes + r * in.code_pitch + bc * code_bytes<scheme>, scales,
-                                              out.data + r * out.pitch + bc * scheme::block::columns, t};
+                                              out.data + r * out.pitch + bc * scheme::block::columns, t, streams(out)};
     simd::run_kernel<simd::dequantize_kernel>(level, run, count);
   }
 };
