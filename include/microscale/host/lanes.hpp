@@ -115,6 +115,22 @@ using floats = lanes<float, Width>;
 template <int Width>
 using words = lanes<std::int32_t, Width>;
 
+// One number of memory, of any alignment, in every lane.
+template <class InstructionSet, class T, int W>
+[[gnu::always_inline]] inline lanes<T, W> spread(const void* from) noexcept {
+#if !defined(__clang__) && defined(__x86_64__)
+  if constexpr (InstructionSet::avx512 && sizeof(T) == 8) {
+    typedef T number __attribute__((may_alias, aligned(1)));  // NOLINT(modernize-use-using)
+    lanes<T, W> r;
+    asm("{vpbroadcastq %1, %0|vpbroadcastq %0, %1}" : "=v"(r.v) : "m"(*static_cast<const number*>(from)));
+    return r;
+  }
+#endif
+  T x{};
+  std::memcpy(&x, from, sizeof x);
+  return lanes<T, W>::all(x);
+}
+
 // The bits of one type read as another.
 template <class To, class T, int Width>
 [[gnu::always_inline]] inline lanes<To, Width> as(const lanes<T, Width>& x) noexcept {

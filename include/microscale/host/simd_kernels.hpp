@@ -578,16 +578,10 @@ template <class L, class S, class T, class R, int Hadamard>
 // Decoding.
 
 // Four bits of 64-bit lanes in the low bits of each of their halves, what is above does not matter: in lane i of the
-// result those from bit First + Step * i on, modulo 64. `x` is a register, or one number for all of its lanes.
-template <class L, int First, int Step, class X>
-[[gnu::always_inline]] inline words<16> spread_nibbles(const X& x) noexcept {
+// result those from bit First + Step * i on, modulo 64.
+template <class L, int First, int Step>
+[[gnu::always_inline]] inline words<16> spread_nibbles(const lanes<std::uint64_t, 8>& x) noexcept {
   using pairs = lanes<std::uint64_t, 8>;
-  pairs source;
-  if constexpr (std::is_integral_v<X>) {
-    source = pairs::zero() ^ x;
-  } else {
-    source.v = x.v;
-  }
   words<16> r;
 #if !defined(__clang__) && defined(__x86_64__)
   if constexpr (L::avx512) {  // byte 0 of each lane, in one instruction
@@ -595,7 +589,7 @@ template <class L, int First, int Step, class X>
     typename words<16>::vector spread;
     asm("{vpmultishiftqb %2, %1, %0|vpmultishiftqb %0, %1, %2}"
         : "=v"(spread)
-        : "v"(words<16>::load(positions.of).v), "v"(source.v));
+        : "v"(words<16>::load(positions.of).v), "v"(x.v));
     r.v = spread;
     return r;
   }
@@ -603,7 +597,7 @@ template <class L, int First, int Step, class X>
   constexpr sixteen<std::uint64_t> shifts([](int i) { return First + 2 * Step * i % 64; });
   const pairs at = pairs::load(shifts.of);
   pairs even, odd;
-  even.v = source.v >> at.v;
+  even.v = x.v >> at.v;
   odd.v = even.v >> Step;
   const pairs both = (even & pairs::all(15)) | (odd << 32);
   std::memcpy(&r.v, &both.v, sizeof r.v);
@@ -635,9 +629,7 @@ template <class L, class E, int W>
 [[gnu::always_inline]] inline words<W> unpack_codes(const std::uint8_t* codes, int first) noexcept {
   words<W> w;
   if constexpr (E::bits == 4 && W == 16) {
-    std::uint64_t packed = 0;
-    std::memcpy(&packed, codes + first / 2, sizeof packed);
-    return spread_nibbles<L, 0, 4>(packed);
+    return spread_nibbles<L, 0, 4>(spread<L, std::uint64_t, 8>(codes + first / 2));
   } else if constexpr (E::bits == 4) {
     // Four bits further for each lane.
     constexpr sixteen<std::int32_t> shifts([](int i) { return 4 * (i % 8); });
