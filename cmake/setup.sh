@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2016
 # Sourced by the scripts that need something installed. `microscale_need THING…` goes ahead in silence when every THING is
-# there; otherwise it says what is missing and installs it by the system's packages, as root or with sudo.
+# there; otherwise it says what is missing and installs it by the system's packages, as root or with sudo. With neither,
+# it ends with what to install, or goes on where CMake can fetch what is missing.
 
 say() { printf 'microscale: %s\n' "$*"; }
 die() { printf 'microscale: %s\n' "$*" >&2; exit 1; }
@@ -54,6 +55,11 @@ package_of() {
 
 at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$1" ]]; }
 
+# What CMake fetches where it is not installed.
+is_fetched() { [[ " catch2 benchmark fmt " == *" $1 "* ]]; }
+
+can_install() { have apt-get && { [[ $EUID -eq 0 ]] || have sudo; }; }
+
 microscale_need() {
   local thing missing=() packages=()
   for thing in "$@"; do
@@ -61,10 +67,11 @@ microscale_need() {
   done
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
+  if ! can_install; then
+    do_without "${missing[@]}"
+    return
+  fi
   say "missing here: ${missing[*]}"
-  have apt-get || die "install them with this system's packages (Debian's names: g++ cmake ninja-build catch2), then try again"
-  [[ $EUID -eq 0 ]] || have sudo || die "installing them takes root or sudo"
-
   apt_get update || say "apt-get update had trouble; going on with the package lists that are there"
   for thing in "${missing[@]}"; do
     [[ $thing == catch2 ]] || packages+=("$(package_of "$thing")")
@@ -78,9 +85,24 @@ microscale_need() {
   fi
 
   for thing in "${missing[@]}"; do
-    # What is still missing of Catch2 is fetched by CMake.
-    is_there "$thing" || [[ $thing == catch2 ]] || die "$thing is still missing, or too old (CMake 3.25 is needed)"
+    is_there "$thing" || is_fetched "$thing" || die "$thing is still missing, or too old (CMake 3.25 is needed)"
   done
+}
+
+# Where nothing can be installed: ends with one line that says what to install, unless CMake can fetch all of it.
+do_without() {
+  local thing packages=() needed=false
+  for thing in "$@"; do
+    packages+=("$(package_of "$thing")")
+    is_fetched "$thing" || needed=true
+  done
+  if ! $needed; then
+    say "not installed, so CMake will fetch it: $*"
+  elif have apt-get; then
+    die "missing here: $*; as root, run: apt-get install ${packages[*]} (CMake ≥ 3.25, Catch2 ≥ 3.4)"
+  else
+    die "missing here: $*; install what Debian calls ${packages[*]} (CMake ≥ 3.25, Catch2 ≥ 3.4)"
+  fi
 }
 
 # apt-get without questions: `apt_get VERB …`.
