@@ -65,7 +65,7 @@ struct ms_eden_rule : ue5m3_paper_rule<decode_order::payload_first> {
                                               std::uint32_t random) noexcept {
     if (fp32::is_zero(sums.scaled_element)) return code;
     float correction = fp32::div(sums.scaled_scaled, sums.scaled_element);
-    if (!fp32::is_finite(correction)) correction = fp32::infinity();
+    if (!fp32::is_finite(correction)) correction = fp32::from_bits(fp32::infinity_bits);
     return S::scale::encode(fp32::mul(S::scale::decode(code), correction), stochastic_midpoint32{}, overflow::saturate,
                             random);
   }

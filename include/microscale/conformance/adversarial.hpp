@@ -220,7 +220,7 @@ class adversary {
         return;
       case block_kind::nonfinite:
         fill_normal(plausible_amax(), b.x);
-        b.x[below(size)] = below(2) == 0 ? fp32::quiet_nan() : signed_at_random(fp32::infinity());
+        b.x[below(size)] = below(2) == 0 ? fp32::quiet_nan() : signed_at_random(fp32::from_bits(fp32::infinity_bits));
         return;
     }
   }

@@ -21,8 +21,23 @@ inline constexpr std::uint32_t sign_bit = 0x80000000u;
 inline constexpr std::uint32_t infinity_bits = 0x7F800000u;
 inline constexpr std::uint32_t quiet_nan_bits = 0x7FC00000u;
 
+namespace detail {
+
+// Hides bits from the optimizer where it takes every float to be finite. There g++ (seen from 13 on) makes FLT_MAX of a
+// constant NaN or infinity that meets another value; in bits that it cannot see it finds no such constant.
+MICROSCALE_HD inline std::uint32_t opaque_where_finite(std::uint32_t b) noexcept {
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ && !defined(__CUDA_ARCH__)
+  asm("" : "+r"(b));
+#endif
+  return b;
+}
+
+}  // namespace detail
+
 MICROSCALE_HD constexpr std::uint32_t bits(float x) noexcept { return bit_cast<std::uint32_t>(x); }
-MICROSCALE_HD constexpr float from_bits(std::uint32_t b) noexcept { return bit_cast<float>(b); }
+MICROSCALE_HD constexpr float from_bits(std::uint32_t b) noexcept {
+  return bit_cast<float>(__builtin_is_constant_evaluated() ? b : detail::opaque_where_finite(b));
+}
 
 // The bits of |x|. As integers they are ordered as the magnitudes are, with NaN on top.
 MICROSCALE_HD constexpr std::uint32_t magnitude_bits(float x) noexcept { return bits(x) & ~sign_bit; }
@@ -109,29 +124,32 @@ MICROSCALE_HD inline float square_root(float a) noexcept {
 // enough from any other sum, product or quotient for binary64 to tell.
 MICROSCALE_HD constexpr bool overflows(double x) noexcept { return x >= 0x1.ffffffp127 || x <= -0x1.ffffffp127; }
 MICROSCALE_HD constexpr bool vanishes(double x) noexcept { return x <= 0x1p-150 && x >= -0x1p-150; }
+MICROSCALE_HD constexpr float infinity_of(float sign) noexcept {
+  return from_bits((bits(sign) & sign_bit) | infinity_bits);  // clang warns of any infinity() under -ffast-math
+}
 MICROSCALE_HD constexpr float constant_mul(float a, float b) noexcept {
   if (is_nan(a) || is_nan(b)) return quiet_nan();
   const float sign = from_bits(bits(a) ^ bits(b));
   if (is_infinite(a) || is_infinite(b)) {
-    return is_zero(a) || is_zero(b) ? quiet_nan() : copy_sign(infinity(), sign);
+    return is_zero(a) || is_zero(b) ? quiet_nan() : infinity_of(sign);
   }
   const double wide = static_cast<double>(a) * static_cast<double>(b);
-  return overflows(wide) ? copy_sign(infinity(), sign) : vanishes(wide) ? copy_sign(0.0f, sign) : a * b;
+  return overflows(wide) ? infinity_of(sign) : vanishes(wide) ? copy_sign(0.0f, sign) : a * b;
 }
 MICROSCALE_HD constexpr float constant_div(float a, float b) noexcept {
   if (is_nan(a) || is_nan(b)) return quiet_nan();
   const float sign = from_bits(bits(a) ^ bits(b));
-  if (is_infinite(a)) return is_infinite(b) ? quiet_nan() : copy_sign(infinity(), sign);
+  if (is_infinite(a)) return is_infinite(b) ? quiet_nan() : infinity_of(sign);
   if (is_infinite(b)) return copy_sign(0.0f, sign);
-  if (is_zero(b)) return is_zero(a) ? quiet_nan() : copy_sign(infinity(), sign);
+  if (is_zero(b)) return is_zero(a) ? quiet_nan() : infinity_of(sign);
   const double wide = static_cast<double>(a) / static_cast<double>(b);
-  return overflows(wide) ? copy_sign(infinity(), sign) : vanishes(wide) ? copy_sign(0.0f, sign) : a / b;
+  return overflows(wide) ? infinity_of(sign) : vanishes(wide) ? copy_sign(0.0f, sign) : a / b;
 }
 MICROSCALE_HD constexpr float constant_add(float a, float b) noexcept {
   if (is_nan(a) || is_nan(b)) return quiet_nan();
   if (is_infinite(a)) return is_infinite(b) && is_negative(a) != is_negative(b) ? quiet_nan() : a;
   if (is_infinite(b)) return b;
-  return overflows(static_cast<double>(a) + static_cast<double>(b)) ? copy_sign(infinity(), a) : a + b;
+  return overflows(static_cast<double>(a) + static_cast<double>(b)) ? infinity_of(a) : a + b;
 }
 
 // A key whose unsigned order is the numeric order of the floats that are not NaN.

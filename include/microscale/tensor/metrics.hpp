@@ -30,13 +30,13 @@ struct quantization_metrics {
 
   // Signal to quantization noise in dB: infinite without noise, NaN without a signal.
   double sqnr_db() const {
-    if (signal == 0.0) return std::numeric_limits<double>::quiet_NaN();
-    if (noise == 0.0) return std::numeric_limits<double>::infinity();
+    if (signal == 0.0) return static_cast<double>(fp32::quiet_nan());
+    if (noise == 0.0) return static_cast<double>(fp32::from_bits(fp32::infinity_bits));
     return 10.0 * std::log10(signal / noise);
   }
   // The same of the worst block.
   double worst_db() const {
-    if (worst_ratio < 0.0) return std::numeric_limits<double>::quiet_NaN();
+    if (worst_ratio < 0.0) return static_cast<double>(fp32::quiet_nan());
     return -10.0 * std::log10(worst_ratio);
   }
   double underflowed_share() const { return share(underflowed_scales); }

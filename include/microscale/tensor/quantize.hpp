@@ -34,8 +34,10 @@ running_amax amax_of_rows(matrix_view<T> in, index_t first, index_t last) {
 template <quantization_scheme S, class T>
 void gather_block(matrix_view<T> in, axis along, index_t row, index_t k, block_extent extent,
                   float (&x)[S::block::elements]) {
-  for (int i = 0; i < extent.rows; ++i) {
-    for (int j = 0; j < extent.columns; ++j) {
+  // No extent is larger than a block; g++ 13 warns of one that might be.
+  const int rows = smaller(extent.rows, S::block::rows), columns = smaller(extent.columns, S::block::columns);
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < columns; ++j) {
       x[i * S::block::columns + j] = to_float(along == axis::row ? in(row + i, k + j) : in(k + j, row + i));
     }
   }
