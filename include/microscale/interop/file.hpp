@@ -92,8 +92,16 @@ inline void release_pages(std::span<const std::uint8_t> part) noexcept {
   ::madvise(const_cast<std::uint8_t*>(part.data()) + before, part.size() - before - after, MADV_DONTNEED);
 }
 
-// A file that is written under another name in the same folder and takes its own on commit(); without that nothing
-// remains of it, and a file that was there before is untouched. Throws ms::error where writing fails.
+// Has the entries of a folder written to the disk, where the file system can do that.
+inline void sync_folder(const std::filesystem::path& folder) noexcept {
+  const detail::file_descriptor fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() >= 0) static_cast<void>(::fsync(fd.get()));
+}
+
+// A file that is written under another name in the same folder and takes its own on commit(), on the disk as well;
+// without that nothing remains of it, and a file that was there before is untouched. Throws ms::error where writing
+// fails. (A folder that cannot be synced is no failure: the file is whole and in its place, and only a loss of power
+// might still undo that.)
 class output_file {
  public:
   explicit output_file(std::filesystem::path path)
@@ -125,6 +133,7 @@ class output_file {
     if (!whole) detail::refuse_system("cannot be written", path_);
     committed_ = true;
     if (fd_.close() != 0) detail::refuse_system("cannot be written", path_);
+    sync_folder(path_.parent_path());
   }
 
  private:
