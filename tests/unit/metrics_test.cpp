@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <microscale/block/schemes.hpp>
+#include <microscale/host/executor.hpp>
 
 #include "support/tensors.hpp"
 
@@ -68,6 +69,48 @@ TEST_CASE("both axes, tails and bfloat16 sources against a plain loop") {
     CHECK(m.largest_error == largest);
     CHECK((m.elements == 21 * 37 && m.blocks == (along_rows ? 21 * 3 : 37 * 2)));
   }
+}
+
+namespace {
+
+// Every figure is the same, to the bit.
+bool same(const ms::quantization_metrics& a, const ms::quantization_metrics& b) {
+  const auto bits = [](double x) { return ms::bit_cast<std::uint64_t>(x); };
+  return bits(a.signal) == bits(b.signal) && bits(a.noise) == bits(b.noise) &&
+         bits(a.largest_error) == bits(b.largest_error) && a.elements == b.elements && a.blocks == b.blocks &&
+         a.underflowed_scales == b.underflowed_scales && a.saturated_blocks == b.saturated_blocks &&
+         a.nonfinite_blocks == b.nonfinite_blocks && a.nan_scales == b.nan_scales &&
+         bits(a.worst_ratio) == bits(b.worst_ratio) && a.worst_row == b.worst_row && a.worst_col == b.worst_col;
+}
+
+// On threads and in vector registers, over tails, blocks with a NaN or an infinity, and scales that are NaN.
+template <class S, class T>
+void held_to_the_plain_loop(index_t rows, index_t cols, std::uint64_t seed) {
+  std::vector<T> x;
+  for (const float v : difficult(rows, cols, seed)) x.push_back(ms::from_float<T>(v));
+  x[static_cast<std::size_t>(cols + 1)] = ms::from_float<T>(std::numeric_limits<float>::quiet_NaN());
+  x[static_cast<std::size_t>(2 * cols)] = ms::from_float<T>(std::numeric_limits<float>::infinity());
+  const float reference = 1e4f;
+  ms::quantized<S> q(rows, cols);
+  ms::quantize_with(ms::sequential{}, ms::matrix(x, rows, cols), q.view(), ms::nearest_even{},
+                    {.reference = &reference});
+  q.view().scales[1] = S::scale::encode(std::numeric_limits<float>::quiet_NaN());
+  const ms::quantization_metrics plain = ms::measure(ms::matrix(x, rows, cols), q.view());
+  CHECK(plain.nonfinite_blocks > 0);
+  for (const int threads : {1, 3}) {
+    for (const auto level : {ms::simd_level::portable, ms::simd_level::avx2, ms::simd_level::avx512}) {
+      const ms::host on{.threads = threads, .simd = level};
+      CHECK(same(plain, ms::measure(on, ms::matrix(x, rows, cols), q.view())));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ms::host measures the same figures, to the bit") {
+  held_to_the_plain_loop<ms::nvfp4, float>(70, 16 * 37 + 5, 2);
+  held_to_the_plain_loop<ms::nvfp4_2d, float>(70, 16 * 37 + 5, 3);
+  held_to_the_plain_loop<ms::mxfp8_e4m3, ms::value<ms::bf16>>(21, 32 * 40, 4);
 }
 
 TEST_CASE("saturated: the ideal scale would round past the largest one") {

@@ -113,6 +113,8 @@ inline void fence() noexcept {
 template <int Width>
 using floats = lanes<float, Width>;
 template <int Width>
+using doubles = lanes<double, Width>;
+template <int Width>
 using words = lanes<std::int32_t, Width>;
 
 // One number of memory, of any alignment, in every lane.
@@ -140,24 +142,27 @@ template <class To, class T, int Width>
   return r;
 }
 
-// FP32: each result is rounded once.
-template <int W>
-[[gnu::always_inline]] inline floats<W> mul(const floats<W>& a, const floats<W>& b) noexcept {
-  floats<W> r;
+// FP32, and these three also binary64: each result is rounded once.
+template <class T, int W>
+[[gnu::always_inline]] inline lanes<T, W> mul(const lanes<T, W>& a, const lanes<T, W>& b) noexcept
+    requires(std::is_floating_point_v<T>) {
+  lanes<T, W> r;
   r.v = a.v * b.v;
   detail::hide(r);
   return r;
 }
-template <int W>
-[[gnu::always_inline]] inline floats<W> add(const floats<W>& a, const floats<W>& b) noexcept {
-  floats<W> r;
+template <class T, int W>
+[[gnu::always_inline]] inline lanes<T, W> add(const lanes<T, W>& a, const lanes<T, W>& b) noexcept
+    requires(std::is_floating_point_v<T>) {
+  lanes<T, W> r;
   r.v = a.v + b.v;
   detail::hide(r);
   return r;
 }
-template <int W>
-[[gnu::always_inline]] inline floats<W> sub(const floats<W>& a, const floats<W>& b) noexcept {
-  floats<W> r;
+template <class T, int W>
+[[gnu::always_inline]] inline lanes<T, W> sub(const lanes<T, W>& a, const lanes<T, W>& b) noexcept
+    requires(std::is_floating_point_v<T>) {
+  lanes<T, W> r;
   r.v = a.v - b.v;
   detail::hide(r);
   return r;
@@ -280,6 +285,12 @@ template <class T, int W>
   r.v = a.v >> bits;
   return r;
 }
+template <int W>
+[[gnu::always_inline]] inline doubles<W> widened(const floats<W>& x) noexcept {
+  doubles<W> r;
+  r.v = __builtin_convertvector(x.v, typename doubles<W>::vector);
+  return r;
+}
 // Small numbers in the low bits of lanes. Each step doubles what a lane takes: that much is one instruction.
 template <int W>
 [[gnu::always_inline]] inline words<W> widened(const lanes<std::uint16_t, W>& x) noexcept {
@@ -321,6 +332,13 @@ template <int W>
 template <int W>
 [[gnu::always_inline]] inline words<W> larger_of(const words<W>& a, const words<W>& b) noexcept {
   words<W> r;
+  r.v = a.v > b.v ? a.v : b.v;
+  return r;
+}
+// Of numbers that are neither NaN nor zeros of different signs.
+template <int W>
+[[gnu::always_inline]] inline doubles<W> larger_of(const doubles<W>& a, const doubles<W>& b) noexcept {
+  doubles<W> r;
   r.v = a.v > b.v ? a.v : b.v;
   return r;
 }

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "../tensor/hadamard.hpp"
+#include "../tensor/metrics.hpp"
 #include "../tensor/view.hpp"
 #include "simd_block.hpp"
 
@@ -1006,6 +1007,63 @@ template <class L, int Columns, class T>
   }
 }
 
+// Blocks side by side, each `rows` rows of Columns numbers, and what they were decoded to. The sums of block i are
+// written to of_blocks[i]: metrics.hpp says of what, and in which order.
+template <class T>
+struct error_run {
+  const T* x = nullptr;
+  index_t pitch = 0;
+  const float* decoded = nullptr;
+  index_t decoded_pitch = 0;
+  int rows = 0;
+  microscale::detail::block_errors* of_blocks = nullptr;
+};
+
+// A group of W blocks, block i in lane i.
+template <int W, int Columns, class T>
+[[gnu::always_inline]] inline void add_up_errors(const error_run<T>& run, index_t first) noexcept {
+  using integers = lanes<std::int64_t, W>;
+  doubles<W> signal = doubles<W>::all(0.0), noise = signal, largest_error = signal;
+  words<W> largest = all<W>(0);
+  for (int r = 0; r < run.rows; ++r) {
+    for (int part = 0; part < Columns; part += W) {
+      const index_t at = first * Columns + part;
+      floats<W> x[W], y[W];
+      load_blocks(run.x + r * run.pitch + at, index_t{Columns}, index_t{1}, x);
+      load_blocks(run.decoded + r * run.decoded_pitch + at, index_t{Columns}, index_t{1}, y);
+#pragma GCC unroll 8
+      for (int k = 0; k < W; ++k) {
+        largest = larger_of(largest, magnitude(x[k]));
+        const doubles<W> exact = widened(x[k]), e = sub(exact, widened(y[k]));
+        signal = add(signal, mul(exact, exact));
+        noise = add(noise, mul(e, e));
+        largest_error = larger_of(largest_error, as<double>(as<std::int64_t>(e) & integers::all(INT64_MAX)));
+      }
+    }
+  }
+  double sums[3][W];
+  std::int32_t magnitudes[W];
+  signal.store(sums[0]);
+  noise.store(sums[1]);
+  largest_error.store(sums[2]);
+  largest.store(magnitudes);
+  for (int i = 0; i < W; ++i) {
+    run.of_blocks[first + i] = {sums[0][i], sums[1][i], sums[2][i], static_cast<std::uint32_t>(magnitudes[i])};
+  }
+}
+
+// How many of `count` blocks were done: all but those that fill no group, or none where registers hold only two numbers
+// of binary64.
+template <class L, int Columns, class T>
+[[gnu::always_inline]] inline index_t add_up_all_errors(const error_run<T>& run, index_t count) noexcept {
+  constexpr int W = L::width / 2;
+  index_t done = 0;
+  if constexpr (W >= 4) {
+    for (; done + W <= count; done += W) add_up_errors<W, Columns>(run, done);
+  }
+  return done;
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // The instruction sets.
 
@@ -1058,6 +1116,14 @@ struct rectangle_amax_kernel {
   [[gnu::always_inline]] static index_t run(const rectangles<T>& in, const index_t& count) noexcept {
     largest_of_rectangles<L, Columns>(in, count);
     return count;
+  }
+};
+
+template <int Columns>
+struct error_kernel {
+  template <class L, class T>
+  [[gnu::always_inline]] static index_t run(const error_run<T>& run, const index_t& count) noexcept {
+    return add_up_all_errors<L, Columns>(run, count);
   }
 };
 

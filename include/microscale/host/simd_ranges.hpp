@@ -568,6 +568,21 @@ struct simd_ranges : plain_ranges {
     plain_ranges::fake_quantize<S>(in, out, t, along, rounding, first, last);
   }
 
+  // See metrics.hpp.
+  template <class T, class S>
+  void measure(matrix_view<T> source, const quantized_view<S>& q, axis along, index_t first, index_t last,
+               quantization_metrics* of_rows) const {
+    using scheme = typename quantized_view<S>::scheme_type;
+    if constexpr (simd::has_quantize_kernel<scheme, T>) {
+      if (along == axis::row && q.tile.cols == 0 && q.layout == scale_layout::linear && !q.empty()) {
+        std::vector<float> decoded(static_cast<std::size_t>(scheme::block::elements * chunk_of_errors<scheme>));
+        for (index_t br = first; br < last; ++br) measure_row(source, q, br, decoded.data(), of_rows[br]);
+        return;
+      }
+    }
+    measure_block_rows(source, q, along, first, last, of_rows);
+  }
+
   template <int Size, quantization_scheme S, class T, rounding_mode R>
   void hadamard_quantize(matrix_view<T> in, quantized_view<S> out, const tensor_factors& t, axis along,
                          const hadamard_signs& signs, const R& rounding, index_t first, index_t last) const {
@@ -626,6 +641,57 @@ struct simd_ranges : plain_ranges {
       work w(in, out, along, t, rounding, level);
       block_walk<S, T, work>(in, along, simd::lanes_of(level), w).rows(first, last);
     }
+  }
+
+  // Blocks that are decoded and compared together: what is decoded stays in the nearest caches.
+  template <class S>
+  static constexpr index_t chunk_of_errors = larger(16, (1 << 13) / S::block::elements);
+
+  template <class T, class S>
+  void measure_row(matrix_view<T> source, const quantized_view<S>& q, index_t br, float* decoded,
+                   quantization_metrics& row) const {
+    using scheme = typename quantized_view<S>::scheme_type;
+    using block = typename scheme::block;
+    constexpr index_t chunk = chunk_of_errors<scheme>;
+    const tensor_factors t = q.factors(q.tile_index(br * block::rows, 0));
+    const amax_limits limits = amax_limits_of<scheme>(t);
+    const index_t whole = are_finite(t) ? q.cols / block::columns : 0;
+    block_errors errors[chunk];
+    quantization_metrics sum;  // in registers, where nothing else might be
+    for (index_t begin = 0; begin < q.block_cols(); begin += chunk) {
+      const index_t count = smaller(chunk, q.block_cols() - begin);
+      const index_t done = errors_of_run(source, q, t, br, begin, smaller(count, larger(whole - begin, index_t{0})),
+                                         decoded, errors);
+      for (index_t i = 0; i < count; ++i) {
+        const index_t bc = begin + i;
+        // Where a value is NaN, it is left to the statement of the sums what the largest error is.
+        if (i >= done || bit_cast<std::uint64_t>(errors[i].noise) >= 0x7FF0'0000'0000'0000u) {
+          errors[i] = errors_of_block(source, q, axis::row, t, br, bc);
+        }
+        const block_extent extent = q.extent(br, bc);
+        add_block<scheme>(sum, errors[i], extent.rows * extent.columns, q.scales[q.scale_offset(br, bc)], limits,
+                          br * block::rows, bc * block::columns);
+      }
+    }
+    row = sum;
+  }
+
+  // The errors of up to `count` whole blocks from (br, bc) on; returns how many blocks that are.
+  template <class T, class S>
+  index_t errors_of_run(matrix_view<T> source, const quantized_view<S>& q, const tensor_factors& t, index_t br,
+                        index_t bc, index_t count, float* decoded, block_errors* errors) const {
+    using scheme = typename quantized_view<S>::scheme_type;
+    constexpr int columns = scheme::block::columns;
+    const index_t row = br * scheme::block::rows, pitch = count * columns;
+    const int rows = q.extent(br, bc).rows;
+    for (int r = 0; r < rows; ++r) {
+      const simd::dequantize_run<scheme, float> run{q.codes + (row + r) * q.code_pitch + bc * code_bytes<scheme>,
+                                                    q.scales + q.scale_offset(br, bc), decoded + r * pitch, t};
+      simd::run_kernel<simd::dequantize_kernel>(level, run, count);
+    }
+    const simd::error_run<std::remove_const_t<T>> run{source.data + row * source.pitch + bc * columns, source.pitch, decoded, pitch, rows,
+                                 errors};
+    return simd::run_kernel<simd::error_kernel<columns>>(level, run, count);
   }
 
   // Rows of blocks under one tensor scale.

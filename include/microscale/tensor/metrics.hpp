@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "quantized.hpp"
@@ -68,17 +67,17 @@ struct quantization_metrics {
 
 namespace detail {
 
-// The values of a quantized matrix's elements. Four-bit codes under scales of one byte have 4,096 values, which are
-// looked up where one tensor scale holds for all of a matrix that is much larger.
+// The values of so many elements of a quantized matrix. Four-bit codes under scales of one byte have 4,096 values, which
+// are looked up where one tensor scale holds for many more elements.
 template <class Scheme>
 class element_values {
   static constexpr bool few = Scheme::element::bits == 4 && sizeof(typename Scheme::scale::storage) == 1;
 
  public:
   template <class S>
-  explicit element_values(const quantized_view<S>& q) {
+  element_values(const quantized_view<S>& q, index_t elements) {
     if constexpr (few) {
-      if (q.tile != tensor_tile{} || q.rows * q.cols < (1 << 15)) return;
+      if (q.tile != tensor_tile{} || elements < (1 << 15)) return;
       table_.resize(std::size_t{256} * 16);
       const tensor_factors t = q.factors();
       for (unsigned i = 0; i < table_.size(); ++i) {
@@ -97,68 +96,123 @@ class element_values {
   std::vector<float> table_;
 };
 
-}  // namespace detail
+// What the elements of one block add up to.
+struct block_errors {
+  double signal = 0.0, noise = 0.0, largest_error = 0.0;  // as in quantization_metrics
+  std::uint32_t largest = 0;                              // the bits of max |x|, above infinity's where there is a NaN
+};
 
-// Compares `q` with the matrix it came from; `along` as in the quantization.
-template <readable_element T, class S>
-quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis along = axis::row) {
+// The amax above which a block's ideal scale rounds past the largest one, and that below which it rounds to zero.
+struct amax_limits {
+  double ceiling, floor;
+};
+template <quantization_scheme S>
+amax_limits amax_limits_of(const tensor_factors& t) {
+  constexpr double top = static_cast<double>(S::scale::largest());
+  constexpr double below_top = static_cast<double>(S::scale::decode(S::scale::largest_code - 1));
+  constexpr double smallest = static_cast<double>(S::scale::smallest_positive());
+  const double unit = static_cast<double>(t.decode) * static_cast<double>(S::element::largest());
+  return {unit * (1.5 * top - 0.5 * below_top), unit * smallest * (S::scale::has_zero ? 0.5 : 1.0)};
+}
+
+// Adds a block of so many elements at (row, col) of the stored matrix.
+template <quantization_scheme S>
+void add_block(quantization_metrics& m, const block_errors& block, int elements, typename S::scale::storage scale,
+               const amax_limits& limits, index_t row, index_t col) {
+  ++m.blocks;
+  if (S::scale::is_nan(scale)) ++m.nan_scales;
+  if (block.largest >= fp32::infinity_bits) {
+    ++m.nonfinite_blocks;
+    return;
+  }
+  const double amax = static_cast<double>(fp32::from_bits(block.largest));
+  if (amax > 0.0 && amax < limits.floor) ++m.underflowed_scales;
+  if (amax > limits.ceiling) ++m.saturated_blocks;
+  m.elements += elements;
+  m.signal += block.signal;
+  m.noise += block.noise;
+  if (block.largest_error > m.largest_error) m.largest_error = block.largest_error;
+  if (block.signal > 0.0 && block.noise / block.signal > m.worst_ratio) {
+    m.worst_ratio = block.noise / block.signal;
+    m.worst_row = row;
+    m.worst_col = col;
+  }
+}
+
+// `known` are the values of the block's codes, or null.
+template <class T, class S>
+block_errors errors_of_block(matrix_view<T> source, const quantized_view<S>& q, axis along, const tensor_factors& t,
+                             index_t block_row, index_t block_col, const float* known = nullptr) {
+  using scheme = typename quantized_view<S>::scheme_type;
+  const block_extent extent = q.extent(block_row, block_col);
+  const auto scale = q.scales[q.scale_offset(block_row, block_col)];
+  block_errors block;
+  for (int i = 0; i < extent.rows; ++i) {
+    for (int j = 0; j < extent.columns; ++j) {
+      const index_t r = block_row * scheme::block::rows + i, k = block_col * scheme::block::columns + j;
+      const float x = to_float(along == axis::row ? source(r, k) : source(k, r));
+      block.largest = larger(block.largest, fp32::magnitude_bits(x));
+      const double exact = static_cast<double>(x);
+      const auto code = q.code(r, k);
+      const double e = exact - static_cast<double>(known ? known[code] : decode_element<scheme>(code, scale, t));
+      block.signal += exact * exact;
+      block.noise += e * e;
+      if (std::fabs(e) > block.largest_error) block.largest_error = std::fabs(e);
+    }
+  }
+  return block;
+}
+
+// The figures of each of block rows [first, last) of the stored grid, to of_rows[first] ... of_rows[last - 1].
+template <class T, class S>
+void measure_block_rows(matrix_view<T> source, const quantized_view<S>& q, axis along, index_t first, index_t last,
+                        quantization_metrics* of_rows) {
   using scheme = typename quantized_view<S>::scheme_type;
   using block = typename scheme::block;
+  const element_values<scheme> values(q, (last - first) * block::rows * q.cols);
+  for (index_t br = first; br < last; ++br) {
+    for (index_t bc = 0; bc < q.block_cols(); ++bc) {
+      const tensor_factors t = q.factors(q.tile_index(br * block::rows, bc * block::columns));
+      const block_extent extent = q.extent(br, bc);
+      const auto scale = q.scales[q.scale_offset(br, bc)];
+      add_block<scheme>(of_rows[br], errors_of_block(source, q, along, t, br, bc, values.under(scale)),
+                        extent.rows * extent.columns, scale, amax_limits_of<scheme>(t), br * block::rows,
+                        bc * block::columns);
+    }
+  }
+}
+
+}  // namespace detail
+
+// Compares `q` with the matrix it came from; `along` as in the quantization. Each block is added up in the order of its
+// elements, each row of blocks in the order of its blocks, and the rows in their order, on any number of threads.
+template <host_executor Executor, readable_element T, class S>
+quantization_metrics measure(const Executor& executor, matrix_view<T> source, quantized_view<S> q,
+                             axis along = axis::row) {
+  using scheme = typename quantized_view<S>::scheme_type;
   detail::check_matrix("source", source);
   detail::check_quantized("quantized", q);
   detail::check_stored_shape(source, q, along);
-  constexpr double top = static_cast<double>(scheme::scale::largest());
-  constexpr double below_top = static_cast<double>(scheme::scale::decode(scheme::scale::largest_code - 1));
-  constexpr double smallest = static_cast<double>(scheme::scale::smallest_positive());
-  quantization_metrics m;
-  detail::in_default_environment([&] {
-    const detail::element_values<scheme> values(q);
-    for (index_t br = 0; br < q.block_rows(); ++br) {
-      for (index_t bc = 0; bc < q.block_cols(); ++bc) {
-        const block_extent extent = q.extent(br, bc);
-        const auto scale = q.scales[q.scale_offset(br, bc)];
-        const float* known = values.under(scale);
-        const tensor_factors t = q.factors(q.tile_index(br * block::rows, bc * block::columns));
-        // The amax above which the ideal scale rounds past the largest one, and that below which it rounds to zero.
-        const double unit = static_cast<double>(t.decode) * static_cast<double>(scheme::element::largest());
-        const double ceiling = unit * (1.5 * top - 0.5 * below_top);
-        const double floor = unit * smallest * (scheme::scale::has_zero ? 0.5 : 1.0);
-        quantization_metrics of_block;
-        running_amax amax;
-        for (int i = 0; i < extent.rows; ++i) {
-          for (int j = 0; j < extent.columns; ++j) {
-            const index_t r = br * block::rows + i, k = bc * block::columns + j;
-            const float x = to_float(along == axis::row ? source(r, k) : source(k, r));
-            amax.see(x);
-            const double exact = static_cast<double>(x);
-            const auto code = q.code(r, k);
-            const double e = exact - static_cast<double>(known ? known[code] : decode_element<scheme>(code, scale, t));
-            of_block.signal += exact * exact;
-            of_block.noise += e * e;
-            of_block.largest_error = std::fabs(e) > of_block.largest_error ? std::fabs(e) : of_block.largest_error;
-            ++of_block.elements;
-          }
-        }
-        const double a = static_cast<double>(amax.ignoring_nan());
-        if (amax.has_nonfinite()) {
-          of_block = {};
-          of_block.nonfinite_blocks = 1;
-        } else {
-          of_block.underflowed_scales = a > 0.0 && a < floor ? 1 : 0;
-          of_block.saturated_blocks = a > ceiling ? 1 : 0;
-          if (of_block.signal > 0.0) {
-            of_block.worst_ratio = of_block.noise / of_block.signal;
-            of_block.worst_row = br * block::rows;
-            of_block.worst_col = bc * block::columns;
-          }
-        }
-        of_block.nan_scales = scheme::scale::is_nan(scale) ? 1 : 0;
-        of_block.blocks = 1;
-        m += of_block;
-      }
+  std::vector<quantization_metrics> of_rows(static_cast<std::size_t>(q.block_rows()));
+  detail::run_ranges(executor, q.block_rows(), scheme::block::rows * q.cols, [&](index_t first, index_t last) {
+    const auto ranges = detail::ranges_of(executor);
+    if constexpr (requires { ranges.measure(source, q, along, first, last, of_rows.data()); }) {
+      ranges.measure(source, q, along, first, last, of_rows.data());
+    } else {
+      detail::measure_block_rows(source, q, along, first, last, of_rows.data());
     }
   });
-  return m;
+  quantization_metrics sum;
+  detail::in_default_environment([&] {
+    for (const quantization_metrics& row : of_rows) sum += row;
+  });
+  return sum;
+}
+
+// The same on the calling thread.
+template <readable_element T, class S>
+quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis along = axis::row) {
+  return measure(sequential{}, source, q, along);
 }
 
 }  // namespace microscale
