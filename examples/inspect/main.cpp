@@ -25,13 +25,13 @@ measured_item measure_item(const item& it, const options& o, report& r, progress
   if (it.is_matrix() && o.wants(it.name)) {
     const ms::host on{.threads = o.threads};
     m.amax = find_amax(on, it, o.plot ? &r.elements : nullptr);
+    const auto measured = measure(on, it, o.schemes, m.amax, o.plot.has_value());
     for (std::size_t i = 0; i < o.schemes.size(); ++i) {
       const scheme& s = *o.schemes[i];
-      figures f{&s, s.bytes(it.rows, it.cols), {}, {}};
-      f.metrics = measure(on, it, s, m.amax, o.plot ? &r.total[i].scales : nullptr);
-      r.total[i].bytes += f.bytes;
-      r.total[i].metrics += f.metrics;
-      m.schemes.push_back(f);
+      m.schemes.push_back({&s, s.bytes(it.rows, it.cols), measured[i].metrics, {}});
+      r.total[i].bytes += m.schemes.back().bytes;
+      r.total[i].metrics += measured[i].metrics;
+      add_to(r.total[i].scales, measured[i].scales);
     }
   }
   for (const auto* part : it.parts) ms::interop::release_pages(part->bytes);

@@ -57,7 +57,7 @@ struct of {
       for (index_t i = 0; i < size.scales; ++i)
         ++(*bins)[static_cast<std::size_t>(bin_of(S::scale::decode(q.scales[i])))];
     }
-    return ms::measure(x, q);
+    return ms::measure(ms::host{.threads = 1}, x, q);
   }
 
   static bool fits(target to) {

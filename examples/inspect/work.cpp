@@ -1,6 +1,7 @@
 #include "work.hpp"
 
 #include <microscale/number/fp32.hpp>
+#include <microscale/tensor/quantize.hpp>
 
 #include <unistd.h>
 
@@ -44,19 +45,12 @@ void for_tiles(const ms::host& on, const item& it, const std::vector<tile>& tile
   });
 }
 
-template <class Histogram>
-void add_up(const std::vector<Histogram>& parts, Histogram* sum) {
-  if (sum == nullptr) return;
-  for (const Histogram& part : parts) {
-    for (std::size_t i = 0; i < part.size(); ++i) (*sum)[i] += part[i];
-  }
-}
-
 }  // namespace
 
 std::vector<tile> tiles_of(index_t rows, index_t cols) {
-  // 64 is a multiple of every block's sides, and of ggml's.
-  constexpr index_t numbers = 1 << 18, step = 64;
+  // 64 is a multiple of the width of every block, also of ggml's, and 32 of every height. So much stays in a core's cache
+  // while one scheme after the other goes over it.
+  constexpr index_t numbers = 1 << 18, step = 32;
   const index_t wide = std::min(cols, numbers);
   const index_t tall = std::max(step, numbers / std::max(wide, index_t{1}) / step * step);
   std::vector<tile> tiles;
@@ -83,43 +77,62 @@ void progress::add(std::uint64_t done) {
   std::cerr << '\r' << what_ << ' ' << percent << "%" << std::flush;
 }
 
+namespace {
+
+// The largest magnitude that is finite.
+float finite_amax(ms::matrix_view<const float> x) {
+  const float amax = ms::amax(ms::host{.threads = 1}, x);
+  if (ms::fp32::is_finite(amax)) return amax;
+  std::uint32_t largest = 0;
+  for (index_t r = 0; r < x.rows; ++r) {
+    for (index_t c = 0; c < x.cols; ++c) {
+      const std::uint32_t m = ms::fp32::magnitude_bits(x(r, c));
+      if (m < ms::fp32::infinity_bits) largest = std::max(largest, m);
+    }
+  }
+  return ms::fp32::from_bits(largest);
+}
+
+void count_exponents(ms::matrix_view<const float> x, exponent_histogram& bins) {
+  for (index_t r = 0; r < x.rows; ++r) {
+    for (index_t c = 0; c < x.cols; ++c) ++bins[ms::fp32::magnitude_bits(x(r, c)) >> 23];
+  }
+}
+
+}  // namespace
+
 float find_amax(const ms::host& on, const item& it, exponent_histogram* bins) {
   const auto tiles = tiles_of(it.rows, it.cols);
-  std::vector<std::uint32_t> largest(tiles.size(), 0);
+  std::vector<float> largest(tiles.size(), 0.0f);
   std::vector<exponent_histogram> counts(bins != nullptr ? tiles.size() : 0);
   for_tiles(on, it, tiles, [&](const tile& t, std::size_t i, scratch& memory) {
     const auto x = numbers_of(it, t, memory.numbers);
-    std::uint32_t finite = 0;
-    for (index_t r = 0; r < t.rows; ++r) {
-      const float* row = &x(r, 0);
-      for (index_t c = 0; c < t.cols; ++c) {
-        const std::uint32_t m = ms::fp32::magnitude_bits(row[c]);
-        finite = std::max(finite, m < ms::fp32::infinity_bits ? m : 0);
-      }
-      if (bins == nullptr) continue;
-      for (index_t c = 0; c < t.cols; ++c) ++counts[i][ms::fp32::magnitude_bits(row[c]) >> 23];
-    }
-    largest[i] = finite;
+    largest[i] = finite_amax(x);
+    if (bins != nullptr) count_exponents(x, counts[i]);
   });
-  add_up(counts, bins);
-  return largest.empty() ? 0.0f : ms::fp32::from_bits(std::ranges::max(largest));
+  for (const exponent_histogram& part : counts) add_to(*bins, part);
+  return largest.empty() ? 0.0f : std::ranges::max(largest);
 }
 
-ms::quantization_metrics measure(const ms::host& on, const item& it, const scheme& s, float amax,
-                                 scale_histogram* bins) {
+std::vector<measured_scheme> measure(const ms::host& on, const item& it, std::span<const scheme* const> schemes,
+                                     float amax, bool with_scales) {
   const auto tiles = tiles_of(it.rows, it.cols);
-  std::vector<ms::quantization_metrics> parts(tiles.size());
-  std::vector<scale_histogram> counts(bins != nullptr ? tiles.size() : 0);
+  std::vector<measured_scheme> sums(schemes.size());
+  std::vector<ms::quantization_metrics> parts(tiles.size() * schemes.size());
+  std::vector<scale_histogram> counts(with_scales ? parts.size() : 0);
   for_tiles(on, it, tiles, [&](const tile& t, std::size_t i, scratch& memory) {
     const auto x = numbers_of(it, t, memory.numbers);
-    parts[i] = s.measure(x, amax, memory, bins != nullptr ? &counts[i] : nullptr);
-    parts[i].worst_row += t.row;
-    parts[i].worst_col += t.col;
+    for (std::size_t j = 0; j < schemes.size(); ++j) {
+      const std::size_t at = i * schemes.size() + j;
+      parts[at] = schemes[j]->measure(x, amax, memory, with_scales ? &counts[at] : nullptr);
+      parts[at].worst_row += t.row;
+      parts[at].worst_col += t.col;
+    }
   });
-  add_up(counts, bins);
-  ms::quantization_metrics sum;
-  for (const auto& part : parts) sum += part;
-  return sum;
+  // In the order of the tiles, so that no figure depends on how many threads there were.
+  for (std::size_t at = 0; at < parts.size(); ++at) sums[at % schemes.size()].metrics += parts[at];
+  for (std::size_t at = 0; at < counts.size(); ++at) add_to(sums[at % schemes.size()].scales, counts[at]);
+  return sums;
 }
 
 }  // namespace inspect

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,19 @@ using exponent_histogram = std::array<std::int64_t, 256>;
 // The largest finite magnitude, the reference of every tensor scale here; counts exponents where `bins` is not null.
 float find_amax(const ms::host& on, const item& it, exponent_histogram* bins = nullptr);
 
-// Quantizes the matrix under the scheme, with `amax` as its reference, and measures what that cost.
-ms::quantization_metrics measure(const ms::host& on, const item& it, const scheme& s, float amax,
-                                 scale_histogram* bins = nullptr);
+struct measured_scheme {
+  ms::quantization_metrics metrics;
+  scale_histogram scales{};  // where it was asked for
+};
+
+// Quantizes the matrix under each scheme, with `amax` as its reference, and measures what that cost. Its numbers are read
+// once for all of them.
+std::vector<measured_scheme> measure(const ms::host& on, const item& it, std::span<const scheme* const> schemes,
+                                     float amax, bool with_scales);
+
+template <class Histogram>
+void add_to(Histogram& sum, const Histogram& part) {
+  for (std::size_t i = 0; i < part.size(); ++i) sum[i] += part[i];
+}
 
 }  // namespace inspect
