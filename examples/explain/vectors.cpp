@@ -2,6 +2,7 @@
 
 #include <microscale/conformance/named_schemes.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 

@@ -3,6 +3,7 @@
 #include <microscale/host/executor.hpp>
 #include <microscale/interop/ggml_blocks.hpp>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>

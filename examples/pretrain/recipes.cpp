@@ -1,6 +1,7 @@
 #include "recipes.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <microscale/recipe/linear.hpp>
 #include <microscale/recipe/recipes.hpp>
 #include <type_traits>

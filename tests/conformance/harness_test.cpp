@@ -1,4 +1,5 @@
 // The harness for other people's functions: quiet about the right ones, and it finds what implementations get wrong.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cfenv>
 #include <microscale/conformance/check.hpp>

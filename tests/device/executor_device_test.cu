@@ -2,6 +2,8 @@
 // empty matrices, and codes that no launch geometry can change.
 #include <microscale/microscale.cuh>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 
 #include "device_test.cuh"

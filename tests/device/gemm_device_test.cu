@@ -1,5 +1,8 @@
 // The GEMM accumulations that have a definition, on the GPU against the host: every policy, pairs of schemes, odd
 // shapes; E2M1 on tensor cores too, at the limits of its conditions (cuda/blackwell_gemm.cuh).
+#include <algorithm>
+#include <cmath>
+
 #include <microscale/cuda/gemm.cuh>
 
 #include "tensor_test.cuh"

@@ -1,5 +1,7 @@
 // Matrices of 2^31 + 48 elements on the GPU: right at both ends, so that no index is cut to 32 bits. Needs 40 GB of
 // device memory; says `no GPU here` where there is less.
+#include <algorithm>
+
 #include <microscale/microscale.cuh>
 
 #include "device_test.cuh"

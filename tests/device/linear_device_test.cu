@@ -1,5 +1,8 @@
 // A training step on the device: cuda_linear against the host's linear, quantized operands, references and products
 // byte by byte, over steps that sample and steps that hold.
+#include <algorithm>
+#include <cmath>
+
 #include <microscale/recipe/linear.cuh>
 #include <microscale/recipe/recipes.hpp>
 

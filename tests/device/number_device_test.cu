@@ -1,5 +1,7 @@
 // The number layer on the GPU: every code of every format decodes to the same bits as on the host, and every rounding
 // of adversarial numbers gives the same code, from float, double and integers.
+#include <cmath>
+
 #include <microscale/number/formats.hpp>
 #include <microscale/number/random.hpp>
 

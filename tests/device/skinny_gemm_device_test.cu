@@ -2,6 +2,7 @@
 // bits at every call, as stored and repacked, whole groups and odd shapes.
 #include <microscale/cuda/skinny_gemm.cuh>
 
+#include <cmath>
 #include <functional>
 
 #include "device_test.cuh"

@@ -6,6 +6,9 @@
 // little more than the kernels that it tests.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include <microscale/cuda/hadamard.cuh>
 #include <microscale/cuda/quantize.cuh>
 #include <microscale/tensor/quantize.hpp>

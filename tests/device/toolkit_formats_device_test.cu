@@ -2,6 +2,8 @@
 // for every float with any upper 20 bits and lower ones that are all zeros, one, or all ones (no format keeps more than
 // five bits of a significand, so the rest only counts as zero or not); and through a scheme. On a GPU, where there is
 // one, the same by its own conversions.
+#include <cmath>
+
 #include <microscale/block/quantize_block.hpp>
 #include <microscale/block/schemes.hpp>
 #include <microscale/cuda/toolkit_formats.cuh>

@@ -5,6 +5,7 @@
 #include <microscale/recipe/recipes.hpp>
 
 #include <array>
+#include <cmath>
 
 #include "device_test.cuh"
 

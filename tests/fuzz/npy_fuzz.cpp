@@ -1,4 +1,6 @@
 // The .npy reader. What is read can be written and read again.
+#include <algorithm>
+
 #include <microscale/interop/npy.hpp>
 
 #include "tensors.hpp"

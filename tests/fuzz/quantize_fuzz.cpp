@@ -3,6 +3,7 @@
 #include <microscale/host/executor.hpp>
 #include <microscale/tensor/quantized.hpp>
 
+#include <algorithm>
 #include <vector>
 
 #include "../unit/support/tensors.hpp"

@@ -1,5 +1,7 @@
 // The safetensors reader, the index of sharded checkpoints, and the JSON reader under both. What is read can be written
 // and read again.
+#include <algorithm>
+
 #include <microscale/interop/safetensors.hpp>
 
 #include "tensors.hpp"

@@ -1,4 +1,7 @@
 // A. Double rounding, wrong intermediate precision.
+#include <cmath>
+#include <limits>
+
 #include "blocks.hpp"
 
 #include "support/adversarial.hpp"

@@ -1,4 +1,6 @@
 // B. Ties, midpoints, carry.
+#include <cmath>
+
 #include "blocks.hpp"
 
 #include "support/model.hpp"

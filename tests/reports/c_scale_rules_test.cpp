@@ -1,4 +1,6 @@
 // C. Division or reciprocal, and which scale rule.
+#include <cmath>
+
 #include "blocks.hpp"
 
 #include "support/model.hpp"

@@ -1,4 +1,6 @@
 // E. Special codes and decoding of E8M0, UE5M3, UE4M3 and the OCP formats.
+#include <cmath>
+
 #include "blocks.hpp"
 
 #include <microscale/number/value.hpp>

@@ -3,6 +3,7 @@
 #include "blocks.hpp"
 
 #include <microscale/conformance/named_schemes.hpp>
+#include <cmath>
 
 using namespace reports;
 

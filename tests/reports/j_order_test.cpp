@@ -1,4 +1,6 @@
 // J. The order of rounding the scale, taking the amax, and casting.
+#include <cmath>
+
 #include "blocks.hpp"
 
 #include "support/adversarial.hpp"

@@ -1,4 +1,7 @@
 // K. Conventions of the tensor scale.
+#include <algorithm>
+#include <cmath>
+
 #include "blocks.hpp"
 
 #include <microscale/tensor/gemm.hpp>

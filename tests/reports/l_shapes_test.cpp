@@ -1,6 +1,7 @@
 // L. Tails, rows, empty and odd sizes.
 #include "blocks.hpp"
 
+#include <algorithm>
 #include <microscale/host/executor.hpp>
 #include <microscale/tensor/quantized.hpp>
 #include <utility>

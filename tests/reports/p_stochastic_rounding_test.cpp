@@ -1,4 +1,7 @@
 // P. Stochastic rounding. On the device, with no FP4 instructions (P7): tests/device.
+#include <algorithm>
+#include <cmath>
+
 #include "blocks.hpp"
 
 #include <microscale/tensor/quantized.hpp>

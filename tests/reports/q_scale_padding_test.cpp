@@ -1,4 +1,6 @@
 // Q. Padding of the tensor core's scale layout.
+#include <algorithm>
+
 #include "blocks.hpp"
 
 #include <microscale/tensor/quantized.hpp>

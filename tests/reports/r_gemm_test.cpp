@@ -1,4 +1,6 @@
 // R. The reference GEMM.
+#include <algorithm>
+
 #include "blocks.hpp"
 
 #include <microscale/host/vendor_gemm.hpp>

@@ -1,6 +1,7 @@
 // GEMM under its three exact accumulations, against sums of any width, for pairs of schemes, shapes, tails and scales.
 #include <microscale/tensor/gemm.hpp>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <microscale/block/schemes.hpp>
 #include <string>

@@ -1,4 +1,6 @@
 // The host's GEMM on 4-bit codes: the bits of the definition, for each instruction set in turn.
+#include <algorithm>
+
 #include <microscale/host/packed_gemm.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,5 +1,6 @@
 // quantize_into: inputs, outputs and options of every kind. That a whole tensor is its blocks, for every scheme, is in
 // quantize_schemes_test.cpp; draws and errors are in files of their own.
+#include <algorithm>
 #include <microscale/tensor/quantize.hpp>
 #include <utility>
 

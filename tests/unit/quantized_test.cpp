@@ -1,6 +1,7 @@
 // The owning forms, and turning a tensor of square blocks without quantizing it again.
 #include <microscale/tensor/quantized.hpp>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <microscale/block/schemes.hpp>
 #include <microscale/tensor/gemm.hpp>

@@ -1,6 +1,7 @@
 // References over time: who samples when, what is held, and what never gets in.
 #include <microscale/recipe/reference.hpp>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 #include <vector>

@@ -1,4 +1,5 @@
 // Several tensor scales in one matrix: each tile is what a tensor of its own would be, and a GEMM applies each.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <microscale/block/schemes.hpp>

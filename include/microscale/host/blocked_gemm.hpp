@@ -4,9 +4,9 @@
 // depend on whether the processor fuses multiplies and adds. It is the `vendor` accumulation where no BLAS is linked.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -86,6 +86,10 @@ inline index_t gemm_scratch(index_t k) noexcept {
   return gemm_largest_panel * k + gemm_rows_per_tile * k + index_t{gemm_rows_per_tile} * gemm_largest_panel;
 }
 
+inline void copy_floats(const float* from, index_t count, float* to) noexcept {
+  if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+}
+
 // Columns [first, last) of C, in panels of the kernel's width.
 inline void gemm_f32_columns(const gemm_kernel& kernel, const matrix_view<const float>& a,
                              const matrix_view<const float>& b, const matrix_view<float>& c, float alpha, index_t first,
@@ -110,13 +114,13 @@ inline void gemm_f32_columns(const gemm_kernel& kernel, const matrix_view<const 
       const float* left = a.data + i * a.pitch;
       index_t pitch = a.pitch;
       if (rows < gemm_rows_per_tile) {  // the last rows, padded with zeros
-        std::fill_n(edge, gemm_rows_per_tile * k, 0.0f);
-        for (index_t r = 0; r < rows; ++r) std::copy_n(left + r * a.pitch, k, edge + r * k);
+        for (index_t r = 0; r < rows; ++r) copy_floats(left + r * a.pitch, k, edge + r * k);
+        for (index_t n = rows * k; n < gemm_rows_per_tile * k; ++n) edge[n] = 0.0f;
         left = edge;
         pitch = k;
       }
       kernel.tile(left, pitch, panel, k, alpha, tile);
-      for (index_t r = 0; r < rows; ++r) std::copy_n(tile + r * width, columns, c.data + (i + r) * c.pitch + j);
+      for (index_t r = 0; r < rows; ++r) copy_floats(tile + r * width, columns, c.data + (i + r) * c.pitch + j);
     }
   }
 }

@@ -9,7 +9,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -82,9 +81,8 @@ void gemm_into(const Executor& executor, quantized_view<A> a_in, quantized_view<
       return detail::block_gemm_into(executor, kernels, false, a, b, right, c, options);
     }
   }
-  void* memory = workspace.data();
-  std::size_t space = workspace.size();
-  float* const floats = static_cast<float*>(std::align(alignof(float), needed - alignof(float), memory, space));
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(workspace.data()) % alignof(float);
+  float* const floats = reinterpret_cast<float*>(workspace.data() + (misaligned > 0 ? alignof(float) - misaligned : 0));
   const matrix_view<float> left = matrix(floats, a.rows, a.cols);
   const matrix_view<float> right = matrix(floats + a.rows * a.cols, b.rows, b.cols);
   detail::run_ranges(executor, a.rows, a.cols,

@@ -5,7 +5,6 @@
 // threads.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -64,7 +63,7 @@ std::vector<float> attention_forward(const Executor& executor, matrix_view<const
     detail::fail("shape of O", detail::shape_text(q.rows, v.cols), detail::shape_text(o.rows, o.cols));
   }
   std::vector<float> p = gemm<Accumulate>(executor, quantize<S>(executor, q), quantize<S>(executor, k));
-  const float scale = 1.0f / std::sqrt(static_cast<float>(q.cols));
+  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(q.cols));
   detail::run_ranges(executor, q.rows, k.rows, [&](index_t first, index_t last) {
     for (index_t i = first; i < last; ++i) {
       float* row = p.data() + i * k.rows;
@@ -72,7 +71,7 @@ std::vector<float> attention_forward(const Executor& executor, matrix_view<const
       float largest = 0.0f, sum = 0.0f;
       for (index_t j = 0; j < seen; ++j) largest = j == 0 || row[j] > largest ? row[j] : largest;
       for (index_t j = 0; j < k.rows; ++j) {
-        row[j] = j < seen ? std::exp((row[j] - largest) * scale) : 0.0f;
+        row[j] = j < seen ? __builtin_expf((row[j] - largest) * scale) : 0.0f;
         sum += row[j];
       }
       for (index_t j = 0; j < seen; ++j) row[j] = to_float(from_float<value<bf16>>(row[j] / sum));
@@ -109,7 +108,7 @@ void attention_backward(const Executor& executor, matrix_view<const float> q, ma
   std::vector<float> ds(p.size());
   detail::product_bf16(executor, detail::rounded_to_bf16(d_o), detail::rounded_to_bf16(v), v.cols,
                        matrix(ds.data(), q.rows, k.rows));
-  const float scale = 1.0f / std::sqrt(static_cast<float>(q.cols));
+  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(q.cols));
   for (index_t i = 0; i < q.rows; ++i) {
     float* row = ds.data() + i * k.rows;
     float sum = 0.0f;

@@ -1,7 +1,6 @@
 // Whether gradients still stand out of the noise that quantizing them adds.
 #pragma once
 
-#include <cmath>
 
 #include "../tensor/metrics.hpp"
 
@@ -12,13 +11,13 @@ namespace microscale {
 // (linear::set_bf16_backward). Both arguments are norms of one and the same vector, or both are per element. NaN says
 // no.
 inline bool is_below_noise(double gradient_norm, double noise_norm) noexcept {
-  return gradient_norm < std::sqrt(3.0) * noise_norm;
+  return gradient_norm < __builtin_sqrt(3.0) * noise_norm;
 }
 
 // The same from what was measured of a gradient, of one layer or added up over many (linear_metrics::output_gradient):
 // signal and noise are the two squared norms.
 inline bool is_below_noise(const quantization_metrics& gradient) noexcept {
-  return is_below_noise(std::sqrt(gradient.signal), std::sqrt(gradient.noise));
+  return is_below_noise(__builtin_sqrt(gradient.signal), __builtin_sqrt(gradient.noise));
 }
 
 }  // namespace microscale

@@ -6,8 +6,6 @@
 // These are functions of binary64 sums in a fixed order: the same on any number of threads, not under -ffast-math.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -31,7 +29,7 @@ inline std::vector<float> smoothing_factors(matrix_view<const float> x, matrix_v
   for (index_t c = 0; c < w.cols; ++c) {
     const double a = column_amax(x, c), b = column_amax(w, c);
     if (a > 0.0 && b > 0.0) {
-      factors[static_cast<std::size_t>(c)] = static_cast<float>(std::pow(a, alpha) / std::pow(b, 1.0 - alpha));
+      factors[static_cast<std::size_t>(c)] = static_cast<float>(__builtin_pow(a, alpha) / __builtin_pow(b, 1.0 - alpha));
     }
   }
   return factors;
@@ -60,7 +58,7 @@ inline void orthonormalize(std::vector<double>& m, index_t rows, index_t rank) {
       }
     }
     for (index_t r = 0; r < rows; ++r) length += at(r, c) * at(r, c);
-    const double inverse = length > 1e-24 * before ? 1.0 / std::sqrt(length) : 0.0;
+    const double inverse = length > 1e-24 * before ? 1.0 / __builtin_sqrt(length) : 0.0;
     for (index_t r = 0; r < rows; ++r) at(r, c) *= inverse;
   }
 }
@@ -81,7 +79,7 @@ inline low_rank_factors factorize(matrix_view<const float> w, index_t rank, int 
   for (std::size_t i = 0; i < right.size(); ++i) right[i] = static_cast<double>(draw<32>(key, i)) * 0x1p-32 - 0.5;
   detail::orthonormalize(right, w.cols, rank);
   const auto multiply_left = [&] {  // left = W right
-    std::fill(left.begin(), left.end(), 0.0);
+    left.assign(left.size(), 0.0);
     for (index_t r = 0; r < w.rows; ++r) {
       for (index_t k = 0; k < w.cols; ++k) {
         for (index_t c = 0; c < rank; ++c) left[index(r, c)] += double{w(r, k)} * right[index(k, c)];
@@ -91,7 +89,7 @@ inline low_rank_factors factorize(matrix_view<const float> w, index_t rank, int 
   for (int i = 0; i < iterations; ++i) {
     multiply_left();
     detail::orthonormalize(left, w.rows, rank);
-    std::fill(right.begin(), right.end(), 0.0);  // right = W^T left
+    right.assign(right.size(), 0.0);  // right = W^T left
     for (index_t r = 0; r < w.rows; ++r) {
       for (index_t k = 0; k < w.cols; ++k) {
         for (index_t c = 0; c < rank; ++c) right[index(k, c)] += double{w(r, k)} * left[index(r, c)];

@@ -1,7 +1,6 @@
 // References: the amax that a tensor scale derives from, and the state that a training run carries for it.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -137,8 +136,9 @@ const float* update_reference(const Policy& policy, reference_state& state, std:
       } else {
         const std::size_t window = static_cast<std::size_t>(policy.window);
         if (history.size() > window) history.erase(history.begin(), history.end() - policy.window);
-        set_reference(state, history.empty() ? own : *std::max_element(history.begin(), history.end(), fp32::less),
-                      step);
+        float largest = history.empty() ? own : history.front();
+        for (const float amax : history) largest = fp32::max_number(largest, amax);
+        set_reference(state, largest, step);
         history.push_back(own);
       }
     } else {

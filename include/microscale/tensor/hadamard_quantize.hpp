@@ -1,8 +1,8 @@
 // The Hadamard transform and quantization: the definition, and one pass without a matrix in between.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <variant>
 #include <vector>
@@ -48,9 +48,9 @@ void hadamard_quantize_one_block(matrix_view<T> in, const quantized_view<S>& out
     for (int j = 0; j < extent.columns; j += Size) {
       float run[Size];
       float* const from = x + i * block::columns + j;
-      std::copy_n(from, Size, run);
+      std::memcpy(run, from, sizeof run);
       hadamard_run<Size>(run, signs);
-      std::copy_n(run, Size, from);
+      std::memcpy(from, run, sizeof run);
     }
   }
   store_block(out, quantize_block_at<S>(x, t, rounding, row, k, out.cols, extent), block_row, block_col);

@@ -1,7 +1,6 @@
 // What quantization cost: error and range figures of one quantized matrix against its source.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -31,12 +30,12 @@ struct quantization_metrics {
   double sqnr_db() const {
     if (signal == 0.0) return static_cast<double>(fp32::quiet_nan());
     if (noise == 0.0) return static_cast<double>(fp32::from_bits(fp32::infinity_bits));
-    return 10.0 * std::log10(signal / noise);
+    return 10.0 * __builtin_log10(signal / noise);
   }
   // The same of the worst block.
   double worst_db() const {
     if (worst_ratio < 0.0) return static_cast<double>(fp32::quiet_nan());
-    return -10.0 * std::log10(worst_ratio);
+    return -10.0 * __builtin_log10(worst_ratio);
   }
   double underflowed_share() const { return share(underflowed_scales); }
   double saturated_share() const { return share(saturated_blocks); }
@@ -157,7 +156,7 @@ block_errors errors_of_block(matrix_view<T> source, const quantized_view<S>& q, 
       const double e = exact - static_cast<double>(known ? known[code] : decode_element<scheme>(code, scale, t));
       block.signal += exact * exact;
       block.noise += e * e;
-      if (std::fabs(e) > block.largest_error) block.largest_error = std::fabs(e);
+      if (__builtin_fabs(e) > block.largest_error) block.largest_error = __builtin_fabs(e);
     }
   }
   return block;

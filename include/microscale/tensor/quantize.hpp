@@ -4,7 +4,6 @@
 // shorter. Shapes and pointers are checked first and reported by microscale::error.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -111,7 +110,7 @@ template <class S>
 void clear_scale_padding(const quantized_view<S>& out) {
   if (out.layout == scale_layout::linear) return;
   const index_t count = scale_count(out.layout, out.block_rows(), out.block_cols());
-  std::fill_n(out.scales, count, typename S::scale::storage{0});
+  for (index_t i = 0; i < count; ++i) out.scales[i] = 0;
 }
 
 template <quantization_scheme S, class T>
