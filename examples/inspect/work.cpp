@@ -48,8 +48,8 @@ void for_tiles(const ms::host& on, const item& it, const std::vector<tile>& tile
 }  // namespace
 
 std::vector<tile> tiles_of(index_t rows, index_t cols) {
-  // 64 is a multiple of the width of every block, also of ggml's, and 32 of every height. So much stays in a core's cache
-  // while one scheme after the other goes over it.
+  // 64 is a multiple of the width of every block, also of ggml's, and 32 of every height. So much stays in a core's
+  // cache while one scheme after the other goes over it.
   constexpr index_t numbers = 1 << 18, step = 32;
   const index_t wide = std::min(cols, numbers);
   const index_t tall = std::max(step, numbers / std::max(wide, index_t{1}) / step * step);

@@ -50,8 +50,8 @@ struct measured_scheme {
   scale_histogram scales{};  // where it was asked for
 };
 
-// Quantizes the matrix under each scheme, with `amax` as its reference, and measures what that cost. Its numbers are read
-// once for all of them.
+// Quantizes the matrix under each scheme, with `amax` as its reference, and measures what that cost. Its numbers are
+// read once for all of them.
 std::vector<measured_scheme> measure(const ms::host& on, const item& it, std::span<const scheme* const> schemes,
                                      float amax, bool with_scales);
 

@@ -2,8 +2,8 @@
 // tests/flags.
 #include "blocks.hpp"
 
-#include <microscale/conformance/named_schemes.hpp>
 #include <cmath>
+#include <microscale/conformance/named_schemes.hpp>
 
 using namespace reports;
 

@@ -660,8 +660,8 @@ struct simd_ranges : plain_ranges {
     quantization_metrics sum;  // in registers, where nothing else might be
     for (index_t begin = 0; begin < q.block_cols(); begin += chunk) {
       const index_t count = smaller(chunk, q.block_cols() - begin);
-      const index_t done = errors_of_run(source, q, t, br, begin, smaller(count, larger(whole - begin, index_t{0})),
-                                         decoded, errors);
+      const index_t done =
+          errors_of_run(source, q, t, br, begin, smaller(count, larger(whole - begin, index_t{0})), decoded, errors);
       for (index_t i = 0; i < count; ++i) {
         const index_t bc = begin + i;
         // Where a value is NaN, it is left to the statement of the sums what the largest error is.
@@ -689,8 +689,8 @@ struct simd_ranges : plain_ranges {
                                                     q.scales + q.scale_offset(br, bc), decoded + r * pitch, t};
       simd::run_kernel<simd::dequantize_kernel>(level, run, count);
     }
-    const simd::error_run<std::remove_const_t<T>> run{source.data + row * source.pitch + bc * columns, source.pitch, decoded, pitch, rows,
-                                 errors};
+    const simd::error_run<std::remove_const_t<T>> run{
+        source.data + row * source.pitch + bc * columns, source.pitch, decoded, pitch, rows, errors};
     return simd::run_kernel<simd::error_kernel<columns>>(level, run, count);
   }
 

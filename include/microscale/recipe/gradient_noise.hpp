@@ -1,7 +1,6 @@
 // Whether gradients still stand out of the noise that quantizing them adds.
 #pragma once
 
-
 #include "../tensor/metrics.hpp"
 
 namespace microscale {

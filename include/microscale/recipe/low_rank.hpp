@@ -29,7 +29,8 @@ inline std::vector<float> smoothing_factors(matrix_view<const float> x, matrix_v
   for (index_t c = 0; c < w.cols; ++c) {
     const double a = column_amax(x, c), b = column_amax(w, c);
     if (a > 0.0 && b > 0.0) {
-      factors[static_cast<std::size_t>(c)] = static_cast<float>(__builtin_pow(a, alpha) / __builtin_pow(b, 1.0 - alpha));
+      factors[static_cast<std::size_t>(c)] =
+          static_cast<float>(__builtin_pow(a, alpha) / __builtin_pow(b, 1.0 - alpha));
     }
   }
   return factors;

@@ -66,8 +66,8 @@ struct quantization_metrics {
 
 namespace detail {
 
-// The values of so many elements of a quantized matrix. Four-bit codes under scales of one byte have 4,096 values, which
-// are looked up where one tensor scale holds for many more elements.
+// The values of so many elements of a quantized matrix. Four-bit codes under scales of one byte have 4,096 values,
+// which are looked up where one tensor scale holds for many more elements.
 template <class Scheme>
 class element_values {
   static constexpr bool few = Scheme::element::bits == 4 && sizeof(typename Scheme::scale::storage) == 1;
