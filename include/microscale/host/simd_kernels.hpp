@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "../tensor/hadamard.hpp"
 #include "../tensor/metrics.hpp"
