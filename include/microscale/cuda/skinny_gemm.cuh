@@ -99,7 +99,8 @@ struct skinny_multipliers {
 };
 
 // Weights as stored. The scales of a part lie in shared memory row by row; rows are copied by one lane each.
-template <class S>
+// `Whole`: nothing but whole parts, whose rows and scales begin where copies want them to.
+template <class S, bool Whole = false>
 struct stored_weights {
   static constexpr bool repacked = false;
   using part = skinny_part<S>;
@@ -129,10 +130,10 @@ struct stored_weights {
   }
   // Copies the part at `c`, and goes on to the next.
   __device__ void copy(cursor& c, std::uint8_t* to, const skinny_place& place) const {
-    const bool inside = c.part < c.whole;
+    const bool inside = Whole || c.part < c.whole;
     const int lane = place.lane;
     std::uint8_t* const own = to + place.codes;
-    if (inside && wide_codes) {
+    if (Whole || (inside && wide_codes)) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         copy_async<16>(own + part::codes_at(half, 0), c.codes + half * 64);
@@ -145,7 +146,7 @@ struct stored_weights {
             codes_of(row_of(c, lane, i), column_of(c, lane, i));
       }
     }
-    if (inside && wide_scales) {
+    if (Whole || (inside && wide_scales)) {
       if (lane < skinny_rows) {
         copy_async<part::row_scale_bytes>(to + skinny_code_bytes + lane * part::row_scale_bytes, c.scales);
       }
@@ -754,7 +755,15 @@ void multiply_skinny(const cuda& executor, matrix_view<const value<bf16>> x, con
   call.has_alpha = options.alpha.has_value();
   call.alpha = options.alpha.value_or(1.0f);
   call.rows = static_cast<int>(smaller(x.rows, offsets == nullptr ? index_t{16} : index_t{8}));
-  launch_skinny<typename W::scheme_type>(executor, call, as_weights(w), groups);
+  using scheme = typename W::scheme_type;
+  const auto weights = as_weights(w);
+  if constexpr (!decltype(weights)::repacked) {
+    if (weights.wide_codes && weights.wide_scales && w.rows % skinny_rows == 0 && w.cols % skinny_depth == 0) {
+      launch_skinny<scheme>(executor, call, stored_weights<scheme, true>{w, true, true}, groups);
+      return;
+    }
+  }
+  launch_skinny<scheme>(executor, call, weights, groups);
 }
 
 }  // namespace detail::device
