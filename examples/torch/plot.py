@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
-WIDTH, LEFT, RIGHT, TOP, GAP, BOTTOM = 900, 70, 240, 20, 30, 50
+WIDTH, LEFT, RIGHT, TOP, GAP, BOTTOM = 940, 70, 280, 20, 30, 50
 
 
 def read(path):
@@ -33,9 +33,9 @@ def smoothed(points, width=5):
 
 
 def split_name(run):
-    """The name and the seed of a run called NAME_sSEED_STEPS; other runs are their own name, with seed 0."""
+    """The name and the seed of a run called NAME_sSEED_STEPS; other runs are their own name, without a seed."""
     found = re.fullmatch(r"(.+)_s(\d+)_\d+", run)
-    return (found.group(1), int(found.group(2))) if found else (run, 0)
+    return (found.group(1), int(found.group(2))) if found else (run, None)
 
 
 def spread(curves):
@@ -140,18 +140,20 @@ def append_result(path, summary):
 
 
 def table(results, steps):
-    """Rows of a table: mean and extremes over seeds, and the distance from the BF16 run of the same seed."""
+    """Mean and extremes over the seeds of runs NAME_sSEED_STEPS, and the distance from the BF16 run of the same seed."""
     runs = defaultdict(dict)
     with open(results, newline="") as file:
         for row in csv.DictReader(file):
             name, seed = split_name(row["run"])
-            if int(row["steps"]) == steps:
+            if int(row["steps"]) == steps and seed is not None:
                 runs[name][seed] = row
     rows = [
         "| run | seeds | training loss | against BF16 | | held-out loss | against BF16 |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, seeds in runs.items():
+    mean = {name: sum(float(row["final_loss"]) for row in seeds.values()) / len(seeds) for name, seeds in runs.items()}
+    for name in sorted(runs, key=mean.get):
+        seeds = runs[name]
         cells = [f"`{name}`", str(len(seeds))]
         for what in ("final_loss", "held_out"):
             own = {s: float(row[what]) for s, row in seeds.items()}

@@ -74,7 +74,7 @@ def test_the_table_pairs_runs_by_seed(tmp_path):
 
     columns = ["run", "steps", "final_loss", "held_out"]
     rows = [("bf16_s1_20", 1.0, 0.5), ("bf16_s2_20", 2.0, 0.5), ("mine_s2_20", 2.5, 0.6), ("mine_s1_20", 1.1, 0.5),
-            ("lone_s3_20", 9.0, 9.0), ("bf16_s3_40", 9.0, 9.0)]  # fmt: skip
+            ("lone_s3_20", 9.0, 9.0), ("bf16_s3_40", 9.0, 9.0), ("mine_s2_20", 2.5, 0.6), ("again_20", 9.0, 9.0)]  # fmt: skip
     for run, loss, held_out in rows:
         values = (run, run.rsplit("_", 1)[1], loss, held_out)
         plot.append_result(tmp_path / "results.csv", dict(zip(columns, values, strict=True)))
