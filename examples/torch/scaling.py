@@ -94,7 +94,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--turns", type=int, default=3, choices=(1, 2, 3))
+    parser.add_argument("--turns", type=int, default=2, choices=(1, 2, 3))
     parser.add_argument("--small", action="store_true", help="a tiny model, to see that this runs")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
