@@ -6,6 +6,7 @@ Prints JSON as Google Benchmark does, so that bench/report.py reads both."""
 import importlib
 import importlib.util
 import json
+import os
 import sys
 import time
 
@@ -15,7 +16,8 @@ SIZES = {"l2": 12 * 4096, "dram": 8192 * 4096}
 
 
 def library(name):
-    """The module, or None where it is not installed."""
+    """The module, or None where it is not installed. Functions of CUDA are looked up when they are called: never."""
+    sys.setdlopenflags(os.RTLD_LAZY)
     return importlib.import_module(name) if importlib.util.find_spec(name) else None
 
 
