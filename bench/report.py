@@ -17,6 +17,60 @@ UNITS = {"gemm": "Gmul/s"}
 BASELINES = ("memcpy/", "copy/", "gemm/openblas")
 OTHERS = re.compile(r"^gemm/(onednn|eigen)")
 
+ONE, MIDDLE, LARGE, PRIME = "1x4096x4096", "128x4096x4096", "4096x4096x1024", "127x4093x4099"
+
+
+def of(what, other):
+    return f"gemm/{what}", f"gemm/{other}"
+
+
+# What is aimed at: what the row says, ratios of two names, the aim.
+AIMS = {
+    "gemm_host_bench": [
+        ("`nvfp4`, M = 1: times OpenBLAS FP32", [of(f"nvfp4/host/{ONE}", f"openblas_f32/host/{ONE}")], "14"),
+        (
+            "M = 128: times OpenBLAS FP32; oneDNN BF16",
+            [of(f"nvfp4/host/{MIDDLE}", f"{other}/host/{MIDDLE}") for other in ("openblas_f32", "onednn_bf16")],
+            "3; 1.15",
+        ),
+        (
+            "M = N = 4096, K = 1024: the same",
+            [of(f"nvfp4/host/{LARGE}", f"{other}/host/{LARGE}") for other in ("openblas_f32", "onednn_bf16")],
+            "2.8; 1.3",
+        ),
+        (
+            "M = 128, blocks of 32: the same",
+            [of(f"ue5m3_fp4_b32/host/{MIDDLE}", f"{other}/host/{MIDDLE}") for other in ("openblas_f32", "onednn_bf16")],
+            "–; 1.5",
+        ),
+        (
+            "BF16 rows and `nvfp4` weights, M = 1: times OpenBLAS FP32",
+            [of(f"nvfp4_weights/host/{ONE}", f"openblas_f32/host/{ONE}")],
+            "–",
+        ),
+        (
+            "prime dimensions: a product, of one of M = 128",
+            [of(f"nvfp4/host/{PRIME}", f"nvfp4/host/{MIDDLE}")],
+            ".7",
+        ),
+        (
+            "AVX2; 128-bit vectors: of AVX-512, M = 128",
+            [of(f"nvfp4/host_{level}/{MIDDLE}", f"nvfp4/host/{MIDDLE}") for level in ("avx2", "portable")],
+            ".33; .05",
+        ),
+        (
+            "two threads: times one, M = 128; 4096",
+            [of(f"nvfp4/host_2_threads/{size}", f"nvfp4/host/{size}") for size in (MIDDLE, LARGE)],
+            "1.8",
+        ),
+        (
+            "`exact_f32`; `blackwell_k64`: of `f32_blocks`, M = 128",
+            [of(f"nvfp4_{sums}/host/{MIDDLE}", f"nvfp4/host/{MIDDLE}") for sums in ("exact_f32", "blackwell_k64")],
+            "–",
+        ),
+    ]
+}
+
 
 def machine():
     names = [l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo", encoding="utf8") if l.startswith("model name")]
@@ -30,7 +84,7 @@ def medians(path):
     rows = {}
     for b in json.loads(path.read_text(encoding="utf8"))["benchmarks"]:
         if b.get("aggregate_name") == "median" and "items_per_second" in b:
-            rows[b["run_name"]] = (b["items_per_second"], b.get("bytes_per_second"))
+            rows[b["run_name"].removesuffix("/real_time")] = (b["items_per_second"], b.get("bytes_per_second"))
     return rows
 
 
@@ -64,6 +118,15 @@ def table(rows, unit):
         cells += [f"{size / 1e9:.1f}" if size else "–"] * has_bytes + [f"{ratio:.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def aims(name, rows):
+    """A table of what was aimed at, of the ratios whose names were all measured."""
+    lines = []
+    for what, pairs, aim in AIMS.get(name, []):
+        if all(a in rows and b in rows for a, b in pairs):
+            lines.append(f"| {what} | {'; '.join(f'{rows[a][0] / rows[b][0]:.3g}' for a, b in pairs)} | {aim} |")
+    return "\n".join(["| one thread | reached | aim |", "|---|---|---|", *lines, "", ""]) if lines else ""
 
 
 def figure(rows, unit):
@@ -122,7 +185,7 @@ def main():
         figures.mkdir(exist_ok=True)
         (figures / f"{name}.svg").write_text(figure(rows, unit), encoding="utf8")
         body = (
-            f"{begin}\n\n{table(rows, unit)}\n\n![{name}](figures/{name}.svg)\n\n"
+            f"{begin}\n\n{aims(name, rows)}{table(rows, unit)}\n\n![{name}](figures/{name}.svg)\n\n"
             f"{machine()}; {datetime.date.today().isoformat()}; `./bench/run`.\n\n{end}"
         )
         text = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: body, text, flags=re.S)
