@@ -291,30 +291,28 @@ template <int W>
   r.v = __builtin_convertvector(x.v, typename doubles<W>::vector);
   return r;
 }
-// Small numbers in the low bits of lanes. Each step doubles what a lane takes: that much is one instruction.
-template <int W>
-[[gnu::always_inline]] inline words<W> widened(const lanes<std::uint16_t, W>& x) noexcept {
+// Numbers of 8 or 16 bits in the low bits of lanes. Sixteen lanes are AVX-512's, where g++ 12 would take seven
+// instructions; elsewhere each step doubles what a lane takes, which is one instruction.
+template <class T, int W>
+[[gnu::always_inline]] inline words<W> widened(const lanes<T, W>& x) noexcept requires(std::is_integral_v<T>) {
   words<W> r;
-  r.v = __builtin_convertvector(x.v, typename words<W>::vector);
-  return r;
-}
-template <int W>
-[[gnu::always_inline]] inline words<W> widened(const lanes<std::uint8_t, W>& x) noexcept {
-  lanes<std::uint16_t, W> r;
-  r.v = __builtin_convertvector(x.v, typename decltype(r)::vector);
-  return widened(r);
-}
-// The same in one instruction where there is one; g++ 12 takes seven.
-template <class InstructionSet, int W>
-[[gnu::always_inline]] inline words<W> widened_bytes(const lanes<std::uint8_t, W>& x) noexcept {
 #if !defined(__clang__) && defined(__x86_64__)
-  if constexpr (InstructionSet::avx512) {
-    words<W> r;
+  if constexpr (W == 16 && sizeof(T) == 2) {
+    asm("{vpmovzxwd %1, %0|vpmovzxwd %0, %1}" : "=v"(r.v) : "v"(x.v));
+    return r;
+  } else if constexpr (W == 16) {
     asm("{vpmovzxbd %1, %0|vpmovzxbd %0, %1}" : "=v"(r.v) : "v"(x.v));
     return r;
   }
 #endif
-  return widened(x);
+  if constexpr (sizeof(T) == 2) {
+    r.v = __builtin_convertvector(x.v, typename words<W>::vector);
+    return r;
+  } else {
+    lanes<std::uint16_t, W> halves;
+    halves.v = __builtin_convertvector(x.v, typename decltype(halves)::vector);
+    return widened(halves);
+  }
 }
 template <int W>
 [[gnu::always_inline]] inline words<W> smaller_of(const words<W>& a, const words<W>& b) noexcept {

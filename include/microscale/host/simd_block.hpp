@@ -204,12 +204,13 @@ template <class S, int W>
   s.code = nearest<typename S::scale>(smaller_of(ideal, S::scale::largest()), s.value);
   return s;
 }
-// `other` in place of a scale whose code is 0.
-template <class S, int W>
-[[gnu::always_inline]] inline scale_lanes<W> nonzero_scale(scale_lanes<W> s, float other) noexcept {
+// The scale of code `Other` in place of one whose code is 0.
+template <class S, typename S::scale::storage Other, int W>
+[[gnu::always_inline]] inline scale_lanes<W> nonzero_scale(scale_lanes<W> s) noexcept {
+  constexpr std::uint32_t value = fp32::bits(S::scale::decode(Other));
   const words<W> zero = equal(s.code, all<W>(0));
-  s.code = select(zero, all<W>(S::scale::encode(other)), s.code);
-  s.value = as<float>(select(zero, all<W>(fp32::bits(S::scale::decode(S::scale::encode(other)))), bits(s.value)));
+  s.code = select(zero, all<W>(Other), s.code);
+  s.value = as<float>(select(zero, all<W>(value), bits(s.value)));
   return s;
 }
 template <int W>
@@ -253,7 +254,7 @@ struct lanes_rule<ue5m3_paper_rule<Order>> {
   template <class S, int W>
   [[gnu::always_inline]] static scale_lanes<W> scale(const floats<W>& amax, const tensor_factors& t) noexcept {
     constexpr float reciprocal = fp32::div(1.0f, S::element::largest());
-    return nonzero_scale<S>(rounded_scale<S>(mul(amax, fp32::mul(t.encode, reciprocal))), 1.0f);
+    return nonzero_scale<S, S::scale::encode(1.0f)>(rounded_scale<S>(mul(amax, fp32::mul(t.encode, reciprocal))));
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> divisor(const scale_lanes<W>& s, const tensor_factors& t) noexcept {
@@ -326,7 +327,7 @@ struct lanes_rule<compressed_tensors_rule<How>> {
   template <class S, int W>
   [[gnu::always_inline]] static scale_lanes<W> scale(const floats<W>& amax, const tensor_factors& t) noexcept {
     const floats<W> ideal = mul(floats<W>::all(t.encode), divided_by_constant<How>(amax, S::element::largest()));
-    return nonzero_scale<S>(rounded_scale<S>(ideal), 0.125f);
+    return nonzero_scale<S, S::scale::encode(0.125f)>(rounded_scale<S>(ideal));
   }
   template <class S, int W>
   [[gnu::always_inline]] static floats<W> divisor(const scale_lanes<W>& s, const tensor_factors& t) noexcept {

@@ -510,7 +510,7 @@ struct blocks_in_rows {
       const floats<W> scaled = scaled_number<rule::step>(load_floats<W>(x + j * W), divisors[j * W / N], sign[j]);
       words<W> draw;
       if constexpr (R::random_bits > 0) {
-        draw = widened_bytes<L>(lanes<std::uint8_t, W>::load(draws_of + place_of_draws(j)));
+        draw = widened(lanes<std::uint8_t, W>::load(draws_of + place_of_draws(j)));
       }
       const floats<W> y = smaller_magnitude<L>(scaled, e2m1::largest());
       magnitudes = pushed_on_top<L, 4>(magnitudes, round_magnitude<L, R, e2m1>(y, draw));
@@ -639,7 +639,7 @@ template <class L, class E, int W>
     std::memcpy(&packed, codes + first / 2, W / 2);
     w.v = all<W>(packed).v >> words<W>::load(shifts.of).v;
   } else if constexpr (E::bits == 8) {
-    w = widened_bytes<L>(lanes<std::uint8_t, W>::load(codes + first));
+    w = widened(lanes<std::uint8_t, W>::load(codes + first));
   } else {
     for (int i = 0; i < W; ++i) w.v[i] = load_code<E>(codes, first + i);
   }
@@ -774,7 +774,7 @@ template <class L, class S, class T>
     const int here = static_cast<int>(smaller(index_t{W}, count - first));
     std::uint8_t few[W] = {};
     if (here < W) std::memcpy(few, run.scales + first, static_cast<std::size_t>(here));
-    const words<W> scale = widened_bytes<L>(lanes<std::uint8_t, W>::load(here < W ? few : run.scales + first));
+    const words<W> scale = widened(lanes<std::uint8_t, W>::load(here < W ? few : run.scales + first));
     float factor[W];
     const floats<W> factors = rule::template factor<S>(decode_scale<typename S::scale>(scale), t);
     T* to = streams ? writer.next() : y;
