@@ -79,8 +79,8 @@ template <class S>
 inline constexpr double stored_bytes = S::element::bits / 8.0 + 1.0 / S::block::elements;
 
 template <class F>
-void add(const std::string& name, F&& f) {
-  benchmark::RegisterBenchmark(name.c_str(), f);
+benchmark::internal::Benchmark* add(const std::string& name, F&& f) {
+  return benchmark::RegisterBenchmark(name.c_str(), f);
 }
 
 // libc's memcpy of as many floats, from the same memory to the same memory.
@@ -111,7 +111,7 @@ template <class S, class T, class R>
 void add_quantize(const std::string& operation, const std::string& scheme, R rounding, ms::axis along = ms::axis::row,
                   ms::host executor = one_thread) {
   for (const size& s : sizes) {
-    add(operation + "/" + scheme + "/host/" + s.name, [&s, rounding, along, executor](benchmark::State& state) {
+    const auto run = [&s, rounding, along, executor](benchmark::State& state) {
       const T* const x = input_as<T>();
       const auto q = stored<S>(s).view();
       // Stored shape s.rows x s.cols, whichever way the blocks run.
@@ -121,7 +121,9 @@ void add_quantize(const std::string& operation, const std::string& scheme, R rou
         benchmark::ClobberMemory();
       }
       count(state, s, sizeof(T) + stored_bytes<S>);
-    });
+    };
+    auto* const added = add(operation + "/" + scheme + "/host/" + s.name, run);
+    if (executor.threads != 1) added->UseRealTime();  // and not the time of the thread that waits for the others
   }
 }
 
