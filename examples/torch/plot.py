@@ -84,8 +84,8 @@ def panel(lines, right, top, height, title):
 
 
 def losses(paths, out):
-    """Training loss over tokens, a line for each name, in the order of the files; below, each seed less the same seed of
-    the first name."""
+    """Training loss over tokens, a line for each name, in the order of the files; below, each seed less that
+    seed of the first name."""
     curves = defaultdict(dict)
     for path in paths:
         name, seed = split_name(Path(path).resolve().parent.name)
@@ -140,7 +140,7 @@ def append_result(path, summary):
 
 
 def table(results, steps):
-    """Mean and extremes over the seeds of runs NAME_sSEED_STEPS, and the distance from the BF16 run of the same seed."""
+    """Mean and extremes over the seeds of runs NAME_sSEED_STEPS, and the distance from BF16 runs of the same seeds."""
     runs = defaultdict(dict)
     with open(results, newline="") as file:
         for row in csv.DictReader(file):
@@ -151,8 +151,8 @@ def table(results, steps):
         "| run | seeds | training loss | against BF16 | | held-out loss | against BF16 |",
         "|---|---|---|---|---|---|---|",
     ]
-    mean = {name: sum(float(row["final_loss"]) for row in seeds.values()) / len(seeds) for name, seeds in runs.items()}
-    for name in sorted(runs, key=mean.get):
+    final = {name: [float(row["final_loss"]) for row in seeds.values()] for name, seeds in runs.items()}
+    for name in sorted(runs, key=lambda name: sum(final[name]) / len(final[name])):
         seeds = runs[name]
         cells = [f"`{name}`", str(len(seeds))]
         for what in ("final_loss", "held_out"):

@@ -1,8 +1,8 @@
 """Builds the extension against the library's headers: with CUDA where nvcc, a CUDA build of torch and a GPU are, else
 without.
 
-MICROSCALE_TORCH_CUDA=0 leaves CUDA out, =1 insists on it; TORCH_CUDA_ARCH_LIST, which stands in for the GPU, and MAX_JOBS
-are torch's own.
+MICROSCALE_TORCH_CUDA=0 leaves CUDA out, =1 insists on it; TORCH_CUDA_ARCH_LIST, which stands in for the GPU, and
+MAX_JOBS are torch's own.
 """
 
 import os

@@ -61,7 +61,12 @@ def worker(rank, port, recipe, wrap, out):
     mine = torch.stack(losses)
     dist.all_reduce(mine)
     weights = [p.full_tensor() if hasattr(p, "full_tensor") else p.data for p in model.parameters()]
-    state = {"losses": mine / 2, "weights": [w.clone() for w in weights], "step": model.microscale_clock.step, "reductions": reductions}
+    state = {
+        "losses": mine / 2,
+        "weights": [w.clone() for w in weights],
+        "step": model.microscale_clock.step,
+        "reductions": reductions,
+    }
     if recipe == "ue5m3":
         state["references"] = references(model)
     torch.save(state, out + str(rank))
