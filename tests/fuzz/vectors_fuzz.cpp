@@ -1,4 +1,6 @@
 // The parser of vector files.
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <sstream>
 
