@@ -1,5 +1,5 @@
 // The one seam of this program: what the model asks of an internal linear layer. A recipe decides
-// what stands behind it (recipes.cpp); the model never knows whether its operands are FP4.
+// what stands behind it (recipe_layer.hpp); the model never knows whether its operands are FP4.
 #pragma once
 
 #include <microscale/recipe/linear.hpp>

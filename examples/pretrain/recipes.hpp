@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <microscale/recipe/recipe.hpp>
 #include <span>
 #include <string_view>
 
@@ -21,6 +22,10 @@ struct recipe {
   // reach them.
   float loss_scale = 1.0f;
 };
+
+// A layer under a recipe of the library: recipe_layer.hpp has it, and recipes_*.cpp make one of each.
+template <microscale::training_recipe Recipe>
+std::unique_ptr<linear_layer> make_layer(const linear_place& place, thread_pool& pool);
 
 // All of them, in the order in which a default run takes them.
 [[nodiscard]] std::span<const recipe> recipes();
