@@ -118,7 +118,11 @@ MICROSCALE_HD constexpr index_t run_end(index_t k, index_t k_extent, index_t gro
 // a + b rounded toward zero; an overflow gives the largest finite value.
 MICROSCALE_HD constexpr float add_toward_zero(float a, float b) noexcept {
   if (!fp32::is_finite(a) || !fp32::is_finite(b)) return fp32::add(a, b);
-  if (fp32::magnitude_bits(a) < fp32::magnitude_bits(b)) return add_toward_zero(b, a);
+  if (fp32::magnitude_bits(a) < fp32::magnitude_bits(b)) {
+    const float larger = b;
+    b = a;
+    a = larger;
+  }
   if (fp32::is_zero(b)) return fp32::is_zero(a) ? fp32::add(a, b) : a;
   // |a| >= |b| > 0: both as integers in units of 2^unit, 38 bits below a's last; what falls below is sticky.
   const unpacked x = unpack(a), y = unpack(b);
