@@ -157,8 +157,9 @@ struct gemm_packers {
   void (*decode_scales)(const panel_scales&);
 };
 
-// What lies so many bytes from p, to be prefetched: it need not exist.
+// What lies so many bytes from p, to be prefetched: it need not exist, so that pointer arithmetic might not reach it.
 inline const void* at_distance(const void* p, index_t bytes) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + static_cast<std::uintptr_t>(bytes));
 }
 // How far ahead of what is read once.

@@ -203,8 +203,7 @@ template <int H>
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
 #pragma GCC unroll 2
-    for (int i = 0; i < 2; ++i) {
-      pairs(&c)[4] = out[i];
+    for (pairs(&c)[4] : out) {
       const pairs p0 = wide_product(c[0], by_0), p1 = wide_product(c[2], by_2);
       c[0] = (p1 >> 32) ^ c[1] ^ keys.low[round];
       c[2] = (p0 >> 32) ^ c[3] ^ keys.high[round];
