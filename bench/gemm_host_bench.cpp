@@ -16,9 +16,6 @@
 #include <string>
 #include <vector>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
 #if MICROSCALE_BENCH_OPENBLAS
 #include <cblas.h>
 #endif
@@ -30,6 +27,8 @@
 #if MICROSCALE_BENCH_EIGEN
 #include <Eigen/Core>
 #endif
+
+#include "processors.hpp"
 
 namespace ms = microscale;
 
@@ -111,18 +110,9 @@ void mxfp8(benchmark::State& state, const shape& s) {
   count(state, s);
 }
 
-// On two processors, wherever the program is pinned.
 void two_threads(benchmark::State& state, const shape& s) {
-#if defined(__linux__)
-  cpu_set_t before, all;
-  sched_getaffinity(0, sizeof(before), &before);
-  std::memset(&all, 0xFF, sizeof(all));
-  sched_setaffinity(0, sizeof(all), &all);
-#endif
+  const bench::on_all_processors here;
   packed<ms::nvfp4>(state, s, ms::host{.threads = 2});
-#if defined(__linux__)
-  sched_setaffinity(0, sizeof(before), &before);
-#endif
 }
 
 template <class S>

@@ -11,8 +11,11 @@
 #include <cstring>
 #include <microscale/host/executor.hpp>
 #include <microscale/tensor/quantized.hpp>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "processors.hpp"
 
 namespace bench {
 
@@ -112,6 +115,8 @@ void add_quantize(const std::string& operation, const std::string& scheme, R rou
                   ms::host executor = one_thread) {
   for (const size& s : sizes) {
     const auto run = [&s, rounding, along, executor](benchmark::State& state) {
+      std::optional<on_all_processors> everywhere;
+      if (executor.threads != 1) everywhere.emplace();
       const T* const x = input_as<T>();
       const auto q = stored<S>(s).view();
       // Stored shape s.rows x s.cols, whichever way the blocks run.
