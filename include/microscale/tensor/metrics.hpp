@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "quantize.hpp"
 #include "quantized.hpp"
 
 namespace microscale {
@@ -167,18 +168,15 @@ template <class T, class S>
 void measure_block_rows(matrix_view<T> source, const quantized_view<S>& q, axis along, index_t first, index_t last,
                         quantization_metrics* of_rows) {
   using scheme = typename quantized_view<S>::scheme_type;
-  using block = typename scheme::block;
-  const element_values<scheme> values(q, (last - first) * block::rows * q.cols);
-  for (index_t br = first; br < last; ++br) {
-    for (index_t bc = 0; bc < q.block_cols(); ++bc) {
-      const tensor_factors t = q.factors(q.tile_index(br * block::rows, bc * block::columns));
-      const block_extent extent = q.extent(br, bc);
-      const auto scale = q.scales[q.scale_offset(br, bc)];
-      add_block<scheme>(of_rows[br], errors_of_block(source, q, along, t, br, bc, values.under(scale)),
-                        extent.rows * extent.columns, scale, amax_limits_of<scheme>(t), br * block::rows,
-                        bc * block::columns);
-    }
-  }
+  const element_values<scheme> values(q, (last - first) * scheme::block::rows * q.cols);
+  const auto factors_at = [&](index_t tile) { return q.factors(tile); };
+  for_blocks(q, factors_at, first, last, [&](index_t br, index_t bc, const tensor_factors& t) {
+    const block_extent extent = q.extent(br, bc);
+    const auto scale = q.scales[q.scale_offset(br, bc)];
+    add_block<scheme>(of_rows[br], errors_of_block(source, q, along, t, br, bc, values.under(scale)),
+                      extent.rows * extent.columns, scale, amax_limits_of<scheme>(t), br * scheme::block::rows,
+                      bc * scheme::block::columns);
+  });
 }
 
 }  // namespace detail
