@@ -9,7 +9,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <microscale/microscale.hpp>
 #include <random>
