@@ -283,6 +283,9 @@ int main(int argc, char** argv) {
   test_form<ms::with_nonfinite<ms::nvfp4, ms::nonfinite::saturate>, near, bf16, true>(t, "nvfp4, saturate", cases);
   test_form<ms::with_nonfinite<ms::nvfp4_2d, ms::nonfinite::poison>, near, bf16>(t, "nvfp4_2d, poison", cases);
   test_form<ms::with_nonfinite<ms::nvfp4, ms::nonfinite::poison>, draws, bf16>(t, "nvfp4, poison", cases);
+  test_form<ms::nvfp4, ms::stochastic_floor8, bf16, true>(t, "nvfp4, floor", cases);
+  test_both<ms::nvfp4, bf16, ms::stochastic_floor8, true>(r, "nvfp4, floor");
+  test_transformed<ms::nvfp4, float, ms::stochastic_floor8>(r, "nvfp4, floor");
   test_decode<ms::nvfp4>(t, r, "nvfp4");
   r.end_group("nvfp4");
   test_form<ms::mxfp4, near, bf16, true>(t, "mxfp4", cases);

@@ -64,10 +64,16 @@ template <class T, class U>
 void test_hadamard(quantize_tester& t, results& r, const char* name, element_type in_type, element_type out_type) {
   random_source random(77);
   std::vector<float> dense, expected;
-  for (int i = 0; i < 48; ++i) {
+  for (int i = 0; i < 96; ++i) {
     quantize_case c = random_case(random, i % 8, false, t.effort() == 0 ? 0 : 500000);
     ms::hadamard_options options;
     options.size = 2 << (i % 8);
+    if (i >= 48) {  // the sizes that have kernels for aligned memory, which they take or just do not
+      options.size = i % 2 == 0 ? 16 : 32;
+      c.in_lead = 0;
+      c.in_gap = i % 3 == 0 ? 0 : c.in_gap / 4 * 4;
+      c.cols = ms::round_up(c.cols, index_t{2});
+    }
     options.axis = i / 8 % 2 == 0 ? ms::axis::row : ms::axis::col;
     options.signs = i % 3 == 0   ? ms::hadamard_signs::none()
                     : i % 3 == 1 ? ms::hadamard_signs::transformer_engine()

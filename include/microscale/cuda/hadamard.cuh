@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "../tensor/hadamard.hpp"
-#include "block.cuh"
+#include "quantize_rows.cuh"
 
 namespace microscale {
 
@@ -78,6 +78,130 @@ __global__ void __launch_bounds__(largest_thread_block) hadamard_kernel(const ha
   }
 }
 
+// ---------------------------------------------------------------------------------------------------------------
+// Runs of 16 and 32 at the memory's speed, where they are aligned; each thread has whole runs in registers.
+
+template <class T, class U, int Size>
+struct hadamard_runs_call {
+  strided_matrix<const T> in;
+  strided_matrix<U> out;
+  run_grid grid;
+  hadamard_transform<T, Size> transform;
+  hadamard_transform<float, Size> wide_transform;
+  hidden_constants hidden;
+};
+
+// A transformed run with what hadamard_transform leaves of the factor.
+template <class Transform, int N>
+__device__ float finished(const element_run<float, N>& y, int i) {
+  constexpr float rest = fp32::from_bits(static_cast<std::uint32_t>(127 - Transform::power) << 23);
+  return Transform::power == 0 ? y.at(i) : fp32::mul(y.at(i), rest);
+}
+
+// Two neighbours in memory, in one access.
+template <class T>
+__device__ void load_pair(const T* p, float (&x)[2]) {
+  if constexpr (sizeof(T) == 4) {
+    const float2 v = *reinterpret_cast<const float2*>(p);
+    x[0] = v.x, x[1] = v.y;
+  } else {
+    unpack_word<T>(*reinterpret_cast<const std::uint32_t*>(p), x);
+  }
+}
+template <class T>
+__device__ void store_pair(T* p, const float (&x)[2]) {
+  if constexpr (sizeof(T) == 4) {
+    *reinterpret_cast<float2*>(p) = make_float2(x[0], x[1]);
+  } else {
+    *reinterpret_cast<std::uint32_t*>(p) = pack_word<T>(x);
+  }
+}
+
+// A run of a row for each thread.
+template <class T, class U, int Size>
+__global__ void __launch_bounds__(largest_thread_block)
+    hadamard_rows_kernel(const hadamard_runs_call<T, U, Size> call) {
+  constexpr int per_word = 4 / static_cast<int>(sizeof(U));
+  for (std::uint32_t first = blockIdx.x * blockDim.x; first < call.grid.count; first += gridDim.x * blockDim.x) {
+    const std::uint32_t i = first + threadIdx.x;
+    const bool inside = i < call.grid.count;
+    element_run<T, Size> x = {};
+    if (inside) x.load(call.in.data + call.grid.template offset<Size>(i, call.in.row_stride));
+    std::uint32_t largest = 0;
+    const auto y = call.transform(x, largest, call.hidden);
+    std::uint32_t out[Size / per_word];
+#pragma unroll
+    for (int j = 0; j < Size; j += per_word) {
+      float words[per_word];
+#pragma unroll
+      for (int k = 0; k < per_word; ++k) words[k] = finished<hadamard_transform<T, Size>>(y, j + k);
+      out[j / per_word] = pack_word<U>(words);
+    }
+    U* const to = call.out.data + call.grid.template offset<Size>(i, call.out.row_stride);
+    store_paired(inside ? reinterpret_cast<std::uint8_t*>(to) : nullptr, out);
+  }
+}
+
+// The runs of two neighbouring columns for each thread, threads side by side; so rows are read and written as they lie.
+template <class T, class U, int Size>
+__global__ void __launch_bounds__(largest_thread_block)
+    hadamard_columns_kernel(const hadamard_runs_call<T, U, Size> call) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < call.grid.count; i += gridDim.x * blockDim.x) {
+    const run_grid::place place = call.grid.at(i);
+    const index_t row = place.row * Size, col = place.col * 2;
+    element_run<float, Size> x[2], y[2];
+    const T* const from = call.in.data + row * call.in.k_stride + col;
+#pragma unroll
+    for (int j = 0; j < Size; ++j) {
+      float pair[2];
+      load_pair(from + j * call.in.k_stride, pair);
+      x[0].word[j] = fp32::bits(pair[0]);
+      x[1].word[j] = fp32::bits(pair[1]);
+    }
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      std::uint32_t largest = 0;
+      y[c] = call.wide_transform(x[c], largest, call.hidden);
+    }
+    U* const to = call.out.data + row * call.out.k_stride + col;
+#pragma unroll
+    for (int j = 0; j < Size; ++j) {
+      using transform = hadamard_transform<float, Size>;
+      const float pair[2] = {finished<transform>(y[0], j), finished<transform>(y[1], j)};
+      store_pair(to + j * call.out.k_stride, pair);
+    }
+  }
+}
+
+// Launches the one or the other, and returns whether it does: not for misaligned memory.
+template <int Size, class T, class U>
+bool try_hadamard_runs(const cuda& executor, const matrix_view<const T>& in, const matrix_view<U>& out,
+                       const hadamard_options& options) {
+  const bool along_row = options.axis == axis::row;
+  const auto from = as_stored(in, options.axis);
+  const auto to = as_stored(out, options.axis);
+  const index_t per_row = along_row ? in.cols / Size : in.cols / 2;
+  const index_t lines = along_row ? in.rows : in.rows / Size;
+  const auto pairs_aligned = [](const auto& m) {
+    const auto bytes = static_cast<index_t>(sizeof *m.data);
+    return is_aligned(m.data, m.pitch * bytes, 2 * bytes);
+  };
+  const bool aligned = along_row ? from.wide && to.wide : in.cols % 2 == 0 && pairs_aligned(in) && pairs_aligned(out);
+  if (!aligned || lines > most_runs / per_row) return false;
+  const index_t count = lines * per_row;
+  const hadamard_runs_call<T, U, Size> call{
+      from,
+      to,
+      {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row))},
+      hadamard_transform<T, Size>(options.signs),
+      hadamard_transform<float, Size>(options.signs),
+      {}};
+  const index_t blocks = ceil_div(count, index_t{executor.launch.threads});
+  launch(executor, "Hadamard transform",
+         along_row ? &hadamard_rows_kernel<T, U, Size> : &hadamard_columns_kernel<T, U, Size>, blocks, call);
+  return true;
+}
+
 }  // namespace detail::device
 
 // Transforms each run of options.size elements along the chosen axis, as the host's hadamard_into does. `out` may be
@@ -94,8 +218,11 @@ void hadamard_into(const cuda& executor, matrix_view<T> in, matrix_view<U> out, 
   detail::check_hadamard(options, length);
   detail::device::check_launch(executor.launch);
   if (in.empty()) return;
+  const matrix_view<const element> from = in;
+  if (options.size == 16 && detail::device::try_hadamard_runs<16>(executor, from, out, options)) return;
+  if (options.size == 32 && detail::device::try_hadamard_runs<32>(executor, from, out, options)) return;
   detail::device::hadamard_call<element, U> call = {};
-  call.in = detail::device::as_stored<const element>(in, options.axis);
+  call.in = detail::device::as_stored(from, options.axis);
   call.out = detail::device::as_stored(out, options.axis);
   call.grid = {along_row ? in.rows : in.cols, ceil_div(length, index_t{largest_hadamard}),
                along_row ? detail::device::block_order::row_major : detail::device::block_order::tiled};

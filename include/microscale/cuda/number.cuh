@@ -210,16 +210,17 @@ __device__ inline float e2m1_stochastic_float(float y) {
       : "f"(y));
   return z;
 }
-// The same for the midpoint rule with byte `which` of `word` as the random number, and the code alone in the top byte:
-// the sum above, four times as large, and what takes the base away, under the random number; `tail` is
-// e2m1_midpoint_tail and `four` 4. `z` is y + max(y, 1) by either way.
-__device__ inline std::uint32_t e2m1_midpoint_top(float z, std::uint32_t word, int which, std::uint32_t tail,
-                                                  std::uint32_t four) {
-  // From the bottom 0, the half unit, the random byte, 2; in one instruction.
+// The same for a mode of eight bits with byte `which` of `word` as the random number, and the code alone in the top
+// byte: the sum above, four times as large, and what takes the base away, under the random number; `tail` is
+// e2m1_stochastic_tail<R> and `four` 4. `z` is y + max(y, 1) by either way.
+__device__ inline std::uint32_t e2m1_stochastic_top(float z, std::uint32_t word, int which, std::uint32_t tail,
+                                                    std::uint32_t four) {
+  // From the bottom 0, what R adds to the random byte, that byte, 2; in one instruction.
   const std::uint32_t addend = __byte_perm(word, tail, static_cast<unsigned>(0x5046 | which << 8));
   return fp32::bits(z) * four + addend;
 }
-inline constexpr std::uint32_t e2m1_midpoint_tail = 0x0280;
+template <class R>
+inline constexpr std::uint32_t e2m1_stochastic_tail = 0x0200 | (adds_half_draws<R> == 1 ? 0x80 : 0);
 inline constexpr std::uint32_t e2m1_stochastic_base = 0x3F800000u >> 22;
 
 // The magnitude of a small format's code nearest to a magnitude that is not NaN, before saturation. Normal numbers

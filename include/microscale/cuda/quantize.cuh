@@ -490,8 +490,9 @@ constexpr std::size_t quantize_both_workspace(const cuda& executor, matrix_view<
 }
 
 // Quantizes along the rows into `rows` and along the columns into `cols`, as the host's quantize_both_with does. One
-// read of the input serves both where the elements are E2M1 under a multiplying rule, both roundings are nearest_even
-// or both stochastic_midpoint8, blocks are whole and memory is aligned to 16 bytes; otherwise these are two calls.
+// read of the input serves both where the elements are E2M1 under a multiplying rule, both roundings are nearest_even,
+// both stochastic_midpoint8 or both stochastic_floor8, blocks are whole and memory is aligned to 16 bytes; otherwise
+// these are two calls.
 template <class T, quantization_scheme S, rounding_mode RowR, rounding_mode ColR>
 requires matrix_element<std::remove_const_t<T>>
 void quantize_both_with(const cuda& executor, matrix_view<T> in, quantized_view<S> rows, quantized_view<S> cols,

@@ -265,7 +265,7 @@ void launch_both(const cuda& executor, const char* what, const quantize_call<S, 
       transform,
       philox_stream(row.key),
       philox_stream(col.key),
-      {}};
+      hidden_constants_for<R>()};
   cuda fixed = executor;
   fixed.launch.threads = tile::threads;
   launch(fixed, what, &quantize_both_kernel<S, R, T, RowSink, ColSink, Transform>, in_rounds(count, tile::rounds), both,

@@ -21,8 +21,12 @@ struct hidden_constants {
   std::uint32_t four = 4;
   std::uint32_t sixteen = 16;
   std::uint32_t half_word = 1u << 16;
-  std::uint32_t midpoint_tail = e2m1_midpoint_tail;
+  std::uint32_t stochastic_tail = 0;
 };
+template <rounding_mode R>
+hidden_constants hidden_constants_for() noexcept {
+  return {.stochastic_tail = e2m1_stochastic_tail<R>};
+}
 
 // Σ x_i 16^i mod 2^32
 __device__ inline std::uint32_t nibbles_of(const std::uint32_t (&x)[8], const hidden_constants& hidden) {
@@ -32,8 +36,12 @@ __device__ inline std::uint32_t nibbles_of(const std::uint32_t (&x)[8], const hi
   return sum;
 }
 
+// The stochastic modes of eight bits a draw.
 template <rounding_mode R>
-inline constexpr bool has_run_arithmetic = std::is_same_v<R, nearest_even> || std::is_same_v<R, stochastic_midpoint8>;
+inline constexpr bool draws_bytes = adds_half_draws<R> >= 0 && R::random_bits == 8;
+
+template <rounding_mode R>
+inline constexpr bool has_run_arithmetic = std::is_same_v<R, nearest_even> || draws_bytes<R>;
 // Schemes and roundings that encode_run serves.
 template <class S, class R>
 concept run_scheme = quantization_scheme<S> && rounding_mode<R> && has_run_arithmetic<R> &&
@@ -66,15 +74,15 @@ __device__ inline std::uint32_t nearest_nibbles(const float (&y)[8], const hidde
   for (int i = 0; i < 8; ++i) part[i] = e2m1_nearest_bits(y[i]);
   return nibbles_of(part, hidden) - e2m1_count_bits * 0x11111111u;
 }
-// The same by the midpoint rule, a draw of eight bits for each from the two words. Of every four elements one is spared
+// The same by a stochastic mode, a draw of eight bits for each from the two words. Of every four elements one is spared
 // an operation of the ALU, which has more to do here than the multiply-adds' pipe, for two more of that one.
-__device__ inline std::uint32_t midpoint_nibbles(const float (&y)[8], std::uint32_t low, std::uint32_t high,
-                                                 const hidden_constants& hidden) {
+__device__ inline std::uint32_t stochastic_nibbles(const float (&y)[8], std::uint32_t low, std::uint32_t high,
+                                                   const hidden_constants& hidden) {
   std::uint32_t top[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float z = i % 4 == 3 ? e2m1_stochastic_float(y[i]) : add_toward_zero(y[i], fp32::max_number(y[i], 1.0f));
-    top[i] = e2m1_midpoint_top(z, i < 4 ? low : high, i % 4, hidden.midpoint_tail, hidden.four);
+    top[i] = e2m1_stochastic_top(z, i < 4 ? low : high, i % 4, hidden.stochastic_tail, hidden.four);
   }
   const std::uint32_t even =
       __byte_perm(__byte_perm(top[0], top[2], 0x0073), __byte_perm(top[4], top[6], 0x0073), 0x5410);
@@ -95,8 +103,8 @@ __device__ std::uint32_t encode_eight(const element_run<T, N>& x, int eighth, fl
   if constexpr (std::is_same_v<R, nearest_even>) {
     codes = nearest_nibbles(y, hidden);
   } else {
-    static_assert(std::is_same_v<R, stochastic_midpoint8>);
-    codes = midpoint_nibbles(y, low, high, hidden);
+    static_assert(draws_bytes<R>);
+    codes = stochastic_nibbles(y, low, high, hidden);
   }
   if constexpr (rounds_to_eight<S, R>) codes -= (codes & 0x88888888u) >> 3;
   return codes | (x.sign_nibbles(eighth) & 0x88888888u);
@@ -624,7 +632,7 @@ void launch_rows(const cuda& executor, const char* what, const quantize_call<S, 
        call.in.row_stride == call.cols && is_flat(sink, call.cols)},
       transform,
       philox_stream(call.key),
-      {}};
+      hidden_constants_for<R>()};
   const index_t blocks = ceil_div(count, index_t{fitted.launch.threads} * shape.groups);
   if (call.amax != nullptr) clear_bytes(executor, "amax", call.amax, sizeof(float));
   launch(fitted, what, &quantize_rows_kernel<S, R, T, Sink, shape.groups, Transform>, in_rounds(blocks, shape.rounds),

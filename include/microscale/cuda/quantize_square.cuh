@@ -173,7 +173,9 @@ void launch_square(const cuda& executor, const char* what, const quantize_call<S
   const index_t per_row = ceil_div(call.cols, index_t{square_strip<S>::width});
   const index_t count = call.rows / S::block::rows * per_row;
   const square_call<S, T> square{
-      call, {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row))}, {}};
+      call,
+      {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row))},
+      hidden_constants_for<R>()};
   launch(executor, what, &quantize_square_kernel<S, R, T, Sink>,
          ceil_div(count, index_t{executor.launch.threads} / 32 * square_strips_a_warp<S>), square, sink);
 }
