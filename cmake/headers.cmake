@@ -22,10 +22,10 @@ set(
   include/microscale/block/schemes.hpp
   include/microscale/tensor/layout.hpp
   include/microscale/tensor/packing.hpp
+  include/microscale/tensor/error.hpp
   include/microscale/tensor/view.hpp
   include/microscale/tensor/accumulate.hpp
   include/microscale/tensor/environment.hpp
-  include/microscale/tensor/error.hpp
   include/microscale/tensor/executor.hpp
   include/microscale/tensor/options.hpp
   include/microscale/tensor/quantize.hpp
@@ -58,9 +58,9 @@ set(
   include/microscale/cuda/blackwell_gemm.cuh
   include/microscale/cuda/gemm.cuh
   include/microscale/cuda/skinny_gemm.cuh
-  include/microscale/cuda/hadamard.cuh
   include/microscale/cuda/quantize_call.cuh
   include/microscale/cuda/quantize_rows.cuh
+  include/microscale/cuda/hadamard.cuh
   include/microscale/cuda/quantize_both.cuh
   include/microscale/cuda/quantize_square.cuh
   include/microscale/cuda/quantize.cuh

@@ -37,6 +37,21 @@ TEST_CASE("an element lies at row * pitch + column") {
   CHECK((ms::matrix(x, 0, 10).empty() && ms::matrix(x, 10, 0).empty() && !tight.empty()));
 }
 
+TEST_CASE("a container holds the matrix that is made of it") {
+  std::vector<float> x(60);
+  CHECK(ms::matrix(x, 5, 11).rows == 5);  // with room to spare
+  CHECK_THROWS_AS(ms::matrix(x, 6, 11), ms::error);
+  CHECK_THROWS_AS(ms::matrix(x, 61, 1), ms::error);
+  CHECK_THROWS_AS(ms::matrix(x, -1, 10), ms::error);
+  CHECK_THROWS_AS(ms::matrix(x, 10, -1), ms::error);
+  CHECK_THROWS_AS(ms::matrix(x, ms::index_t{1} << 62, 8), ms::error);  // a product that wraps
+  const std::vector<float> none;
+  CHECK(ms::matrix(none, 0, 7).cols == 7);
+  CHECK_THROWS_AS(ms::matrix(none, 1, 1), ms::error);
+  constexpr float four[] = {1, 2, 3, 4};
+  CHECK(ms::matrix(four, 2, 2)(1, 0) == 3.0f);
+}
+
 TEST_CASE("elements become floats exactly, every code of both formats") {
   int wrong = 0;
   for (unsigned code = 0; code < 0x10000; ++code) {

@@ -3,10 +3,12 @@
 
 #include <concepts>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 #include "../block/scheme.hpp"
 #include "../number/value.hpp"
+#include "error.hpp"
 #include "layout.hpp"
 #include "packing.hpp"
 
@@ -47,9 +49,14 @@ template <class T>
 constexpr matrix_view<T> matrix(T* data, index_t rows, index_t cols, index_t pitch) noexcept {
   return {data, rows, cols, pitch};
 }
-// Of a container with data(), such as a vector; the container must outlive the view.
+// Of a container with data() and size(), such as a vector, which must hold that many elements, or more, and outlive the
+// view.
 template <contiguous_container Container>
-constexpr auto matrix(Container& container, index_t rows, index_t cols) noexcept {
+constexpr auto matrix(Container& container, index_t rows, index_t cols) {
+  const auto size = static_cast<index_t>(container.size());
+  if (rows < 0 || cols < 0 || (rows > 0 && cols > size / rows)) {
+    detail::fail("matrix over a container", std::to_string(size) + " elements at most", detail::shape_text(rows, cols));
+  }
   return matrix(container.data(), rows, cols);
 }
 
