@@ -58,3 +58,23 @@ TEST_CASE("each field in its bits: purpose 2, GEMM 2, operand 2, micro-batch 10,
                 ms::random_stream({.step = 5, .seed = 2}, 3, o::weight, g::dgrad));
   SUCCEED();
 }
+
+TEST_CASE("a stream is that of a step 0 plus what the step adds") {
+  for (const std::int64_t step : {std::int64_t{0}, std::int64_t{1}, std::int64_t{50}, std::int64_t{0xFFFFFFFF},
+                                  (std::int64_t{1} << 32) + 7}) {
+    for (const int micro_batch : {0, 1, 1023, 1025}) {
+      const ms::training_step at{.step = step, .micro_batch = micro_batch, .seed = 3};
+      for (const std::uint32_t layer : {0u, 1u, 65535u, 65537u}) {
+        for (const auto operand : operands) {
+          for (const auto gemm : gemms) {
+            for (const auto purpose : purposes) {
+              const ms::training_step none{.step = 0};
+              CHECK(ms::random_stream(at, layer, operand, gemm, purpose) ==
+                    ms::random_stream(none, layer, operand, gemm, purpose) + ms::stream_offset(at));
+            }
+          }
+        }
+      }
+    }
+  }
+}

@@ -203,8 +203,9 @@ __device__ void quantize_share(const block_share<S, Split, T>& share, const bloc
 
 template <quantization_scheme S, rounding_mode R, class T, class Sink>
 __global__ void __launch_bounds__(largest_thread_block)
-    quantize_kernel(const quantize_call<S, T> call, const Sink sink) {
+    quantize_kernel(const quantize_call<S, T> given, const Sink sink) {
   using split = quantize_split<S>;
+  const auto& call = with_stream<R>(given);
   call_factors factors = share_factors<S>(call, load_reference(call), sink);
   const index_t block_rows = ceil_div(call.rows, index_t{S::block::rows});
   const index_t block_cols = ceil_div(call.cols, index_t{S::block::columns});
@@ -241,7 +242,8 @@ __global__ void __launch_bounds__(largest_thread_block)
         }
       }
     }
-    quantize_share<S, R>(block_share<S, split, T>{call, row, k, extent, team.member}, place, team.mask, factors, sink);
+    quantize_share<S, typename mode_parts<R>::rule>(block_share<S, split, T>{call, row, k, extent, team.member}, place,
+                                                    team.mask, factors, sink);
   }
 }
 
@@ -298,6 +300,7 @@ quantize_call<S, T> describe_quantize(const cuda& executor, matrix_view<const T>
   call.target = checked_target<S>(options.target);
   call.key = mode_parts<R>::element_key(rounding);
   call.scale_key = mode_parts<R>::scale_key(rounding);
+  call.stream_offset = mode_parts<R>::stream_offset(rounding);
   call.status = executor.status;
   call.amax = options.amax;
   const quantized_view<S> grid{.rows = call.rows, .cols = call.cols, .tile = tile};

@@ -88,14 +88,14 @@ struct turning_tile {
 // In the place of a sink: nothing is quantized along this axis.
 struct no_sink {};
 
-template <class S, class T, class Transform>
+template <class S, class T, class Transform, class Draws>
 struct both_call {
   quantize_call<S, T> row;  // where rows are quantized
   quantize_call<S, T> col;
   run_grid grid;        // of bands of tiles, tile by tile
   Transform transform;  // of the runs down the columns
-  philox_stream row_stream;
-  philox_stream col_stream;
+  Draws row_draws;
+  Draws col_draws;
   hidden_constants hidden;
 };
 
@@ -146,7 +146,9 @@ __device__ void store_columns(const decoded_sink<S, U>& sink, index_t c, index_t
 
 template <quantization_scheme S, rounding_mode R, class T, class RowSink, class ColSink, class Transform>
 requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block)
-    quantize_both_kernel(const both_call<S, T, Transform> both, const RowSink row_sink, const ColSink col_sink) {
+    quantize_both_kernel(const both_call<S, T, Transform, typename mode_parts<R>::draws> both, const RowSink row_sink,
+                         const ColSink col_sink) {
+  using rule = typename mode_parts<R>::rule;
   using tile = turning_tile<S, T>;
   constexpr unsigned n = tile::n, width = tile::row_width, items = tile::cols / width;
   constexpr bool by_rows = !std::is_same_v<RowSink, no_sink>;
@@ -155,6 +157,8 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
   __shared__ tile shared;
   const quantize_call<S, T>& col = both.col;
   const auto rows = static_cast<std::uint32_t>(col.cols), cols = static_cast<std::uint32_t>(col.rows);  // of the input
+  const auto& row_stream = stream_of(both.row_draws, both.row.stream_offset);
+  const auto& col_stream = stream_of(both.col_draws, col.stream_offset);
   const unsigned thread = threadIdx.x;
   std::uint32_t step = blockIdx.x, tile_row = 0, tile_col = 0;
   element_run<T, width> x[tile::row_items];
@@ -200,7 +204,7 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
 #pragma unroll
         for (unsigned j = 0; j < tile::adjacent; ++j) {
           const auto run = x[g].template slice<n>(j);
-          out[j] = quantize_run<S, R>(run, run.largest_magnitude(), row_factors, both.row_stream,
+          out[j] = quantize_run<S, rule>(run, run.largest_magnitude(), row_factors, row_stream,
                                       std::uint64_t{r} * cols + k + j * n, both.hidden);
         }
         store_runs(row_sink, spot_at<width>(row_sink, r, k), r < rows && k < cols, x[g], out, row_factors.back);
@@ -222,7 +226,7 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
         std::uint32_t largest = 0;
         const auto& run = both.transform(runs[j], largest, both.hidden);
         out[j] =
-            quantize_run<S, R, Transform::power>(run, largest, col_factors, both.col_stream,
+            quantize_run<S, rule, Transform::power>(run, largest, col_factors, col_stream,
                                                  std::uint64_t{c + j * tile::columns_apart} * rows + r, both.hidden);
       }
       store_columns<tile::columns_apart>(col_sink, c, r, lanes, runs, out, col_factors.back);
@@ -258,14 +262,15 @@ void launch_both(const cuda& executor, const char* what, const quantize_call<S, 
   using tile = turning_tile<S, T>;
   const index_t per_row = ceil_div(col.rows, index_t{tile::cols}) * tile::band;  // tiles of a band
   const index_t count = ceil_div(col.cols, index_t{tile::rows * tile::band}) * per_row;
-  const both_call<S, T, Transform> both{
+  using draws = typename mode_parts<R>::draws;
+  const both_call<S, T, Transform, draws> both{
       row,
       col,
       {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row))},
       transform,
-      philox_stream(row.key),
-      philox_stream(col.key),
-      hidden_constants_for<R>()};
+      draws(row.key),
+      draws(col.key),
+      hidden_constants_for<typename mode_parts<R>::rule>()};
   cuda fixed = executor;
   fixed.launch.threads = tile::threads;
   launch(fixed, what, &quantize_both_kernel<S, R, T, RowSink, ColSink, Transform>, in_rounds(count, tile::rounds), both,

@@ -8,6 +8,24 @@
 
 namespace microscale {
 
+// A stochastic mode whose stream is known when a kernel runs, not when it is enqueued: it draws as `mode` with the
+// stream mode.stream + *offset, `offset` being device memory that the kernel reads. In a CUDA graph, arguments of kernels
+// stay what they were when it was captured, and so would draws; with this mode a replay draws from the offset that is
+// there then. Of a training step that is stream_offset (recipe/stream.hpp), beside the stream of a step 0.
+//
+// For quantize_with, quantize_both_with and hadamard_quantize_with of ms::cuda, at the speed of `mode` but for the read.
+template <stochastic_mode R>
+struct with_stream_offset {
+  static constexpr int random_bits = R::random_bits;
+
+  R mode = {};
+  const std::uint64_t* offset = nullptr;
+
+  MICROSCALE_HD static constexpr bool away(remainder rest, bool odd, bool negative, std::uint32_t r) noexcept {
+    return R::away(rest, odd, negative, r);
+  }
+};
+
 namespace detail::device {
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -29,6 +47,7 @@ struct quantize_call {
   int target;
   random_key key;
   random_key scale_key;
+  const std::uint64_t* stream_offset;  // of key, or null
   cuda_status* status;
   float* amax;  // where that of the input goes; null: nowhere
 
@@ -40,10 +59,13 @@ struct quantize_call {
   }
 };
 
-// The rounding of the elements of a mode, and its keys.
+// The rounding of the elements of a mode, which kernels are compiled for, and its keys. `rule` is what rounds a number,
+// and `draws` what a kernel gets as a parameter to draw by.
 template <class R>
 struct mode_parts {
   using elements = R;
+  using rule = R;
+  using draws = philox_stream;
   static random_key element_key(const R& mode) noexcept {
     if constexpr (stochastic_mode<R>) {
       return mode.key();
@@ -52,6 +74,19 @@ struct mode_parts {
     }
   }
   static random_key scale_key(const R&) noexcept { return {}; }
+  static const std::uint64_t* stream_offset(const R&) noexcept { return nullptr; }
+};
+template <class R>
+struct mode_parts<with_stream_offset<R>> {
+  using elements = with_stream_offset<R>;
+  using rule = R;
+  using draws = philox_keys;
+  static random_key element_key(const elements& given) noexcept { return given.mode.key(); }
+  static random_key scale_key(const elements&) noexcept { return {}; }
+  static const std::uint64_t* stream_offset(const elements& given) {
+    if (given.offset == nullptr) fail("with_stream_offset", "an offset in device memory", "null");
+    return given.offset;
+  }
 };
 template <class Elements>
 struct mode_parts<with_scale_draws<Elements>> {
@@ -60,7 +95,28 @@ struct mode_parts<with_scale_draws<Elements>> {
     return mode_parts<Elements>::element_key(mode.elements);
   }
   static random_key scale_key(const with_scale_draws<Elements>& mode) noexcept { return mode.scales; }
+  static const std::uint64_t* stream_offset(const with_scale_draws<Elements>& mode) {
+    return mode_parts<Elements>::stream_offset(mode.elements);
+  }
 };
+
+// What a kernel draws by.
+__device__ inline const philox_stream& stream_of(const philox_stream& draws, const std::uint64_t*) { return draws; }
+__device__ inline philox_stream stream_of(philox_keys draws, const std::uint64_t* offset) {
+  draws.stream += *offset;
+  return philox_stream(draws);
+}
+// The call with the key that elements are drawn by.
+template <class R, class S, class T>
+__device__ decltype(auto) with_stream(const quantize_call<S, T>& call) {
+  if constexpr (std::is_same_v<typename mode_parts<R>::draws, philox_stream>) {
+    return (call);
+  } else {
+    quantize_call<S, T> own = call;
+    own.key.stream += *call.stream_offset;
+    return own;
+  }
+}
 
 struct call_factors {
   tensor_factors forward;

@@ -42,6 +42,8 @@ inline constexpr bool draws_bytes = adds_half_draws<R> >= 0 && R::random_bits ==
 
 template <rounding_mode R>
 inline constexpr bool has_run_arithmetic = std::is_same_v<R, nearest_even> || draws_bytes<R>;
+template <stochastic_mode R>
+inline constexpr bool has_run_arithmetic<with_stream_offset<R>> = has_run_arithmetic<R>;
 // Schemes and roundings that encode_run serves.
 template <class S, class R>
 concept run_scheme = quantization_scheme<S> && rounding_mode<R> && has_run_arithmetic<R> &&
@@ -365,12 +367,12 @@ struct run_grid {
 template <class S, class T>
 inline constexpr int adjacent_runs = sizeof(T) == 2 && S::block::columns == 16 ? 2 : 1;
 
-template <class S, class T, class Transform>
+template <class S, class T, class Transform, class Draws>
 struct row_call {
   quantize_call<S, T> call;
   run_grid grid;  // of neighbouring blocks
   Transform transform;
-  philox_stream stream;
+  Draws draws;
   hidden_constants hidden;
 };
 
@@ -539,9 +541,10 @@ __device__ inline void raise_amax(float* amax, std::uint32_t largest) {
 // group that is done makes room for the one of the next round at once.
 template <quantization_scheme S, rounding_mode R, class T, class Sink, int Runs, class Transform>
 requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block)
-    quantize_rows_kernel(const row_call<S, T, Transform> rows, const Sink sink) {
+    quantize_rows_kernel(const row_call<S, T, Transform, typename mode_parts<R>::draws> rows, const Sink sink) {
   constexpr int n = S::block::columns, adjacent = adjacent_runs<S, T>, width = n * adjacent;
   const quantize_call<S, T>& call = rows.call;
+  const auto& stream = stream_of(rows.draws, call.stream_offset);
   const std::uint32_t span = blockDim.x * Runs;
   std::uint32_t first = blockIdx.x * span + threadIdx.x;
   using group = element_run<T, width>;
@@ -567,8 +570,8 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
         std::uint32_t largest = 0;
         const auto part = x[g].template slice<n>(j);
         const auto& run = rows.transform(part, largest, rows.hidden);
-        out[j] = quantize_run<S, R, Transform::power>(
-            run, largest, factors, rows.stream, std::uint64_t{i} * width + static_cast<unsigned>(j * n), rows.hidden);
+        out[j] = quantize_run<S, typename mode_parts<R>::rule, Transform::power>(
+            run, largest, factors, stream, std::uint64_t{i} * width + static_cast<unsigned>(j * n), rows.hidden);
         if (i < rows.grid.count) seen = larger(seen, out[j].amax);
       }
       store_runs(sink, spot_of<width>(sink, rows.grid, i), i < rows.grid.count, x[g], out, factors.back);
@@ -626,13 +629,14 @@ void launch_rows(const cuda& executor, const char* what, const quantize_call<S, 
   cuda fitted = executor;
   fitted.launch.threads = smaller(executor.launch.threads, shape.threads);
   const index_t per_row = call.cols / (S::block::columns * adjacent_runs<S, T>), count = call.rows * per_row;
-  const row_call<S, T, Transform> rows{
+  using draws = typename mode_parts<R>::draws;
+  const row_call<S, T, Transform, draws> rows{
       call,
       {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row)),
        call.in.row_stride == call.cols && is_flat(sink, call.cols)},
       transform,
-      philox_stream(call.key),
-      hidden_constants_for<R>()};
+      draws(call.key),
+      hidden_constants_for<typename mode_parts<R>::rule>()};
   const index_t blocks = ceil_div(count, index_t{fitted.launch.threads} * shape.groups);
   if (call.amax != nullptr) clear_bytes(executor, "amax", call.amax, sizeof(float));
   launch(fitted, what, &quantize_rows_kernel<S, R, T, Sink, shape.groups, Transform>, in_rounds(blocks, shape.rounds),

@@ -75,11 +75,12 @@ MICROSCALE_HD constexpr philox_words philox4x32(random_key key, std::uint64_t in
 // stream alone is computed once.
 class philox_stream {
  public:
-  MICROSCALE_HD constexpr explicit philox_stream(random_key key) noexcept : keys_(key) {
-    const std::uint64_t first = detail::wide_product(0xCD9E8D57u, static_cast<std::uint32_t>(key.stream));
+  MICROSCALE_HD constexpr explicit philox_stream(random_key key) noexcept : philox_stream(philox_keys(key)) {}
+  MICROSCALE_HD constexpr explicit philox_stream(const philox_keys& keys) noexcept : keys_(keys) {
+    const std::uint64_t first = detail::wide_product(0xCD9E8D57u, static_cast<std::uint32_t>(keys.stream));
     const std::uint64_t second =
         detail::wide_product(0xD2511F53u, static_cast<std::uint32_t>(first >> 32) ^ keys_.low[0]);
-    keys_.high[0] ^= static_cast<std::uint32_t>(key.stream >> 32);
+    keys_.high[0] ^= static_cast<std::uint32_t>(keys.stream >> 32);
     keys_.low[1] ^= static_cast<std::uint32_t>(first);
     keys_.high[1] ^= static_cast<std::uint32_t>(second >> 32);
     keys_.high[2] ^= static_cast<std::uint32_t>(second);

@@ -35,4 +35,11 @@ MICROSCALE_HD constexpr std::uint64_t random_stream(const training_step& at, std
   return stream << 2 | static_cast<std::uint64_t>(purpose);
 }
 
+// What the step and the micro-batch add to a stream: random_stream(at, ...) is random_stream({0}, ...) +
+// stream_offset(at), whatever follows. For draws that go on where the host does not take part (with_stream_offset,
+// cuda/quantize_call.cuh).
+MICROSCALE_HD constexpr std::uint64_t stream_offset(const training_step& at) noexcept {
+  return random_stream(at, 0, operand_role{}, gemm_role{}, draw_purpose{});
+}
+
 }  // namespace microscale
