@@ -51,11 +51,11 @@ struct device_quantized {
 
 // Rounded to nearest even, through quantize_with, which compiles one kernel where quantize_into compiles one a
 // rounding.
-template <class S>
-ms::quantized<S> on_host(const std::vector<float>& x, const ms::quantize_options& options = {}) {
+template <class S, class R = ms::nearest_even>
+ms::quantized<S> on_host(const std::vector<float>& x, const ms::quantize_options& options = {}, R rounding = {}) {
   const bool by_row = options.axis == ms::axis::row;
   ms::quantized<S> q(by_row ? rows : cols, by_row ? cols : rows);
-  ms::quantize_with(ms::sequential{}, ms::matrix(x.data(), rows, cols), q.view(), ms::nearest_even{}, options);
+  ms::quantize_with(ms::sequential{}, ms::matrix(x.data(), rows, cols), q.view(), rounding, options);
   return q;
 }
 template <class T, class S>
@@ -312,8 +312,33 @@ void test_graphs(results& r) {
     check(cudaStreamSynchronize(s.handle), "replay");
     r.expect(q.equals(on_host<S>(x)), "replay of current scaling");
   }
-  for (const auto e : {sample_run, hold_run, current_run}) check(cudaGraphExecDestroy(e), "cudaGraphExecDestroy");
-  for (const auto g : {sample, hold, current}) check(cudaGraphDestroy(g), "cudaGraphDestroy");
+  // Draws that follow a counter of steps in device memory.
+  using mode = ms::stochastic_midpoint8;
+  device_array<std::uint64_t> offset(1);
+  const ms::with_stream_offset<mode> rounding{{7, 3}, offset.data()};
+  const cudaGraph_t drawing = capture(s, [&] {
+    ms::quantize_with(executor, view, q.view(), rounding, {.reference = reference.data()});
+  });
+  cudaGraphExec_t drawing_run;
+  check(cudaGraphInstantiate(&drawing_run, drawing, 0), "cudaGraphInstantiate");
+  std::vector<std::uint8_t> before;
+  for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
+    offset.assign({step});
+    check(cudaGraphLaunch(drawing_run, s.handle), "cudaGraphLaunch");
+    check(cudaStreamSynchronize(s.handle), "replay");
+    r.expect(q.equals(on_host<S>(x, {.reference = &held_reference}, mode{7, 3 + step})),
+             "replay of a drawing step");
+    r.expect(q.codes.host() != before, "which draws anew");
+    before = q.codes.host();
+  }
+  const ms::with_stream_offset<mode> nowhere{};
+  r.expect(throws_error([&] { ms::quantize_with(executor, view, q.view(), nowhere, {.reference = reference.data()}); }),
+           "an offset that is null");
+
+  for (const auto e : {sample_run, hold_run, current_run, drawing_run}) {
+    check(cudaGraphExecDestroy(e), "cudaGraphExecDestroy");
+  }
+  for (const auto g : {sample, hold, current, drawing}) check(cudaGraphDestroy(g), "cudaGraphDestroy");
   r.end_group("graphs");
 }
 

@@ -128,6 +128,17 @@ R draw_rounding(random_source& random) {
   }
 }
 
+// The device's mode that draws as that one of the definition.
+constexpr std::uint64_t stream_offset = 0xFEDCBA9876543210u;
+template <class R>
+R mode_on_device(const definition_of<R>& mode, [[maybe_unused]] const device_array<std::uint64_t>& offset) {
+  if constexpr (reads_offset<R>) {
+    return {{mode.seed, mode.stream - stream_offset}, offset.data()};
+  } else {
+    return mode;
+  }
+}
+
 struct shape {
   index_t rows, cols;
 };
@@ -143,7 +154,9 @@ void test_both(results& r, const char* name) {
     const float reference = references[random.below(sizeof references / sizeof *references)];
     const device_array<float> device_reference(std::vector<float>{reference}), device_amax(2);
     const device_array<std::byte> workspace(4);
-    const auto row_rounding = draw_rounding<R>(random), col_rounding = draw_rounding<R>(random);
+    const auto row_rounding = draw_rounding<definition_of<R>>(random),
+               col_rounding = draw_rounding<definition_of<R>>(random);
+    const device_array<std::uint64_t> offset(std::vector<std::uint64_t>{stream_offset});
     float amax[2] = {};
     ms::quantize_options row{.rounding = row_rounding}, col{.rounding = col_rounding};
     auto device_row = row, device_col = col;
@@ -161,7 +174,8 @@ void test_both(results& r, const char* name) {
       continue;  // a reference that its owner refuses; the status word is tested elsewhere
     }
     const std::span<std::byte> space(workspace.data(), 4);
-    ms::quantize_both_with(ms::cuda{}, in.device_view(), rows.view, cols.view, row_rounding, col_rounding, device_row,
+    ms::quantize_both_with(ms::cuda{}, in.device_view(), rows.view, cols.view,
+                           mode_on_device<R>(row_rounding, offset), mode_on_device<R>(col_rounding, offset), device_row,
                            device_col, space);
     synchronize(what.c_str());
     r.expect(rows.equals(expected.rows), what + ", rows");
@@ -196,7 +210,8 @@ void test_transformed(results& r, const char* name) {
     const two_sided<T> in(rows, cols, static_cast<data_kind>(i % data_kinds), f, random.bits64());
     const float reference = references[random.below(sizeof references / sizeof *references)];
     const device_array<float> device_reference(std::vector<float>{reference}), device_amax(1);
-    const R rounding = draw_rounding<R>(random);
+    const auto rounding = draw_rounding<definition_of<R>>(random);
+    const device_array<std::uint64_t> offset(std::vector<std::uint64_t>{stream_offset});
     float amax = 0;
     ms::quantize_options options{.axis = random.below(2) ? ms::axis::row : ms::axis::col};
     auto device_options = options;
@@ -214,8 +229,8 @@ void test_transformed(results& r, const char* name) {
     }
     const std::size_t bytes = ms::hadamard_quantize_workspace(ms::cuda{}, in.device_view(), got.view, device_options);
     const device_array<std::byte> workspace(bytes);
-    ms::hadamard_quantize_with(ms::cuda{}, in.device_view(), got.view, rounding, transform, device_options,
-                               std::span<std::byte>(workspace.data(), bytes));
+    ms::hadamard_quantize_with(ms::cuda{}, in.device_view(), got.view, mode_on_device<R>(rounding, offset), transform,
+                               device_options, std::span<std::byte>(workspace.data(), bytes));
     const std::string what = std::string(name) + " transformed, case " + std::to_string(i);
     synchronize(what.c_str());
     r.expect(got.equals(expected), what);
@@ -267,6 +282,13 @@ int main(int argc, char** argv) {
   test_form<ms::ue5m3_fp4, near, float, true>(t, "ue5m3_fp4", cases);
   test_form<ms::ue5m3_fp4, near, f16>(t, "ue5m3_fp4", cases);
   test_form<ms::ue5m3_fp4, draws, bf16, true>(t, "ue5m3_fp4", cases);
+  // A stream that the kernels read.
+  using late = ms::with_stream_offset<draws>;
+  test_form<ms::ue5m3_fp4, late, bf16, true>(t, "ue5m3_fp4", cases);
+  test_both<ms::ue5m3_fp4, bf16, late, false>(r, "ue5m3_fp4");
+  test_transformed<ms::ue5m3_fp4, bf16, late>(r, "ue5m3_fp4");
+  test_form<ms::mxfp4, ms::with_stream_offset<ms::stochastic_floor8>, float>(t, "mxfp4", cases);
+  r.end_group("streams that kernels read");
   test_form<ms::ue5m3_fp4_b32, near, bf16>(t, "ue5m3_fp4_b32", cases);
   test_form<ms::ue5m3_fp4_b32, draws, float>(t, "ue5m3_fp4_b32", cases);
   test_form<ms::ue5m3_fp4_2d, near, bf16, true>(t, "ue5m3_fp4_2d", cases);

@@ -316,6 +316,7 @@ struct quantize_call_arguments {
   float* amax;
   std::uint8_t* workspace;
   ms::cuda_status* status;
+  const std::uint64_t* stream_offset;  // device: the seed of the case
 };
 
 template <class R>
@@ -324,9 +325,32 @@ template <class Elements>
 inline constexpr bool draws_scales<ms::with_scale_draws<Elements>> = true;
 
 template <class R>
-R make_rounding(const quantize_case& c) {
+inline constexpr bool reads_offset = false;
+template <class R>
+inline constexpr bool reads_offset<ms::with_stream_offset<R>> = true;
+
+// What the definition has for a mode of the device.
+template <class R>
+struct definition_mode {
+  using type = R;
+};
+template <class R>
+struct definition_mode<ms::with_stream_offset<R>> {
+  using type = R;
+};
+template <class Elements>
+struct definition_mode<ms::with_scale_draws<Elements>> {
+  using type = ms::with_scale_draws<typename definition_mode<Elements>::type>;
+};
+template <class R>
+using definition_of = typename definition_mode<R>::type;
+
+template <class R>
+R make_rounding(const quantize_case& c, const std::uint64_t* stream_offset = nullptr) {
   if constexpr (draws_scales<R>) {
-    return R{make_rounding<decltype(R{}.elements)>(c), {c.stream, c.seed}};
+    return R{make_rounding<decltype(R{}.elements)>(c, stream_offset), {c.stream, c.seed}};
+  } else if constexpr (reads_offset<R>) {
+    return R{{c.seed, c.stream - c.seed}, stream_offset};
   } else if constexpr (ms::stochastic_mode<R>) {
     return R{c.seed, c.stream};
   } else {
@@ -353,7 +377,7 @@ template <class S, class R>
 bool quantize_on_host(const quantize_call_arguments& a) {
   try {
     ms::quantize_with(cores{}, ms::matrix(static_cast<const float*>(a.in), a.c->rows, a.c->cols), view_of<S>(a.out),
-                      make_rounding<R>(*a.c), options_of(a));
+                      make_rounding<definition_of<R>>(*a.c), options_of(a));
     return false;
   } catch (const ms::error&) {
     return true;
@@ -371,7 +395,7 @@ void quantize_on_device(const quantize_call_arguments& a) {
   const auto options = options_of(a);
   const auto in = ms::matrix(static_cast<const T*>(a.in), a.c->rows, a.c->cols, a.in_pitch);
   const std::size_t bytes = ms::quantize_workspace(executor, in, view_of<S>(a.out), options);
-  ms::quantize_with(executor, in, view_of<S>(a.out), make_rounding<R>(*a.c), options,
+  ms::quantize_with(executor, in, view_of<S>(a.out), make_rounding<R>(*a.c, a.stream_offset), options,
                     std::span<std::byte>(reinterpret_cast<std::byte*>(a.workspace), bytes));
 }
 template <class S, class R, class T, class U>
@@ -383,7 +407,7 @@ void fake_quantize_on_device(const quantize_call_arguments& a) {
   const std::size_t bytes = ms::quantize_workspace<S>(executor, in, options);
   // One rounding, as fake_quantize_into would choose it, so that only its kernel is compiled.
   const auto call = ms::detail::device::begin_quantize<S, R, T>(
-      executor, in, make_rounding<R>(*a.c), options,
+      executor, in, make_rounding<R>(*a.c, a.stream_offset), options,
       std::span<std::byte>(reinterpret_cast<std::byte*>(a.workspace), bytes));
   const ms::detail::device::decoded_sink<S, U> sink{ms::detail::device::as_stored(out, options.axis)};
   ms::detail::device::launch_quantize<R>(executor, "fake quantization", call, sink);
@@ -487,6 +511,9 @@ class quantize_tester {
       d.reference = reference;
     }
     d.workspace = arena_.take(tiles * 4);
+    auto* const offset = reinterpret_cast<std::uint64_t*>(arena_.take(sizeof(std::uint64_t)));
+    check(cudaMemcpy(offset, &c.seed, sizeof c.seed, cudaMemcpyHostToDevice), "copy to the device");
+    d.stream_offset = offset;
     if (c.wants_amax) d.amax = reinterpret_cast<float*>(arena_.take(sizeof(float)));
     d.status = reinterpret_cast<ms::cuda_status*>(arena_.take(sizeof(ms::cuda_status)));
     check(cudaMemset(d.status, 0xFF, sizeof(ms::cuda_status)), "cudaMemset");
