@@ -6,7 +6,7 @@
 
 Computes in BF16 (autocast) with FP32 master weights. The data of a step depends on the seed and the step alone, so runs
 of any number of processes, and resumed ones, see the same. Leaves curves.csv, loss.svg, summary.json and checkpoint.pt
-in --out; --resume goes on from there.
+in --out; --resume goes on from there. --graph replays steps as CUDA graphs.
 """
 
 import argparse
@@ -158,17 +158,23 @@ class Run:
             if options.gradient_target is not None:
                 how["targets"] = {"output_gradient": options.gradient_target}
             ms.convert(self.model, options.recipe, seed=options.seed, **how)
+        if options.graph and (self.world > 1 or options.compile):
+            raise SystemExit("--graph: expected one process, and no --compile")
         decayed = [p for p in self.model.parameters() if p.dim() == 2]
         others = [p for p in self.model.parameters() if p.dim() != 2]
         self.optimizer = torch.optim.AdamW(
             [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
             lr=options.lr, betas=(0.9, 0.95), fused=options.device == "cuda",
         )  # fmt: skip
+        self.compute = ms.GraphedStep(self.model, self.compute_step) if options.graph else self.compute_step
         self.step = 0
         self.seconds = 0.0
         self.rows = []
         if options.resume:
             self.load()
+        if options.graph and options.device == "cuda":
+            for group in self.optimizer.param_groups:  # a checkpoint has its own
+                group["capturable"], group["lr"] = True, torch.zeros((), device=self.device)
         self.trained = self.model
         if self.world > 1:
             ids = [self.device.index] if options.device == "cuda" else None
@@ -206,11 +212,19 @@ class Run:
         """One optimizer step; returns this rank's mean loss, on the device."""
         options = self.options
         self.step += 1
+        rate = learning_rate(options, self.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(options, self.step)
+            if options.graph and options.device == "cuda":
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
         starts = self.text.batch(options.seed, self.step, options.batch, options.context)
         # Micro-batch j of rank r is number j x world + r of the step, as in microscale_torch.Clock.
-        parts = starts.split(options.micro_batch)[self.rank :: self.world]
+        return self.compute(torch.stack(starts.split(options.micro_batch)[self.rank :: self.world]))
+
+    def compute_step(self, parts):
+        """A step over micro-batches of sequences that start there."""
+        options = self.options
         total = torch.zeros((), device=self.device)
         for i, part in enumerate(parts):
             tokens, targets = Text.take(self.text.training, part, options.context)
@@ -382,6 +396,7 @@ def parse(arguments=None):
     add("--save-every", type=int, default=0, help="a multiple of --log-every")
     add("--resume", action="store_true")
     add("--compile", action="store_true", help="torch.compile")
+    add("--graph", action="store_true", help="replay steps as CUDA graphs; on a CPU they run as without")
     add("--profile", action="store_true", help="profile a few steps instead of training")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     add("--results", type=Path, help="a CSV file that the summary is appended to")

@@ -22,6 +22,29 @@ struct cuda {
   static ms::cuda executor(const place& at) { return {.stream = static_cast<cudaStream_t>(at.stream)}; }
 };
 
+// The request's rounding as one that reads its stream when kernels run, if R is such a one.
+template <class R>
+struct mode_of {
+  static R from(const quantize_request& request) { return rounding_of<R>(request); }
+};
+template <class R>
+struct mode_of<ms::with_stream_offset<R>> {
+  static ms::with_stream_offset<R> from(const quantize_request& request) {
+    return {rounding_of<R>(request), request.stream_offset};
+  }
+};
+
+// with_rounding, with the mode that the request's stream wants.
+template <class Roundings, class F>
+void with_mode(Roundings built, const std::string& scheme, const quantize_request& request, F&& f) {
+  with_rounding(built, scheme, request, [&]<class R>(R rounding) {
+    if constexpr (ms::stochastic_mode<R>) {
+      if (request.stream_offset != nullptr) return f(mode_of<ms::with_stream_offset<R>>::from(request));
+    }
+    f(rounding);
+  });
+}
+
 // The decode multiplier of a stored datum, and of a reference that is yet to become one.
 template <ms::quantization_scheme S>
 __global__ void stored_multiplier_kernel(const float* datum, float* multiplier) {
@@ -41,7 +64,7 @@ class cuda_scheme final : public scheme_operations {
 
   void quantize(const place& at, const matrix_memory& in, const packed_memory& out,
                 const quantize_request& request) const override {
-    with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
+    with_mode(Roundings{}, facts_.name, request, [&](auto rounding) {
       with_view(in, [&](auto view) {
         ms::quantize_with(cuda::executor(at), view, view_of<S>(out), rounding, options_of(request),
                           workspace_of(request));
@@ -68,15 +91,19 @@ class cuda_scheme final : public scheme_operations {
 
   void fake_quantize(const place& at, const matrix_memory& in, const matrix_memory& out,
                      const quantize_request& request, float* multiplier) const override {
-    with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
-      with_view(in, [&]<class T>(ms::matrix_view<T> from) {
-        if (multiplier != nullptr) {
+    if (multiplier != nullptr) {
+      with_mode(Roundings{}, facts_.name, request, [&](auto rounding) {
+        with_view(in, [&](auto from) {
           run<operand_of<S>>(at, from, view_of<bfloat16_t>(out), rounding, request, multiplier);
-        } else {
-          run<S>(at, from, view_of<T>(out), rounding, request, nullptr);
-        }
+        });
       });
-    });
+    } else {
+      with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
+        with_view(in, [&]<class T>(ms::matrix_view<T> from) {
+          run<S>(at, from, view_of<T>(out), rounding, request, nullptr);
+        });
+      });
+    }
   }
 
   void fake_quantize_both(const place& at, const matrix_memory& in, const matrix_memory& rows,
@@ -84,10 +111,10 @@ class cuda_scheme final : public scheme_operations {
                           const quantize_request& col_request, float* multiplier) const override {
     bool done = false;
     if (row_request.rounding == col_request.rounding) {
-      with_rounding(Roundings{}, facts_.name, row_request, [&]<class R>(R rounding) {
+      with_mode(Roundings{}, facts_.name, row_request, [&]<class R>(R rounding) {
         with_view(in, [&](auto from) {
           done = run_both(at, from, view_of<bfloat16_t>(rows), view_of<bfloat16_t>(cols), rounding,
-                          rounding_of<R>(col_request), row_request, col_request, multiplier);
+                          mode_of<R>::from(col_request), row_request, col_request, multiplier);
         });
       });
     }

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include <microscale/recipe/stream.hpp>
+
 #include "linear.hpp"
 #include "recipes.hpp"
 #include "tensors.hpp"
@@ -199,6 +201,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     std::vector<std::string> names;
     for (const recipe_description& r : all_recipes()) names.push_back(r.name);
     return names;
+  });
+  m.def("stream_offset", [](std::int64_t step, std::int32_t micro_batch) {
+    return static_cast<std::int64_t>(ms::stream_offset({.step = step, .micro_batch = micro_batch}));
   });
   m.def("describe_recipe", &describe_recipe);
   m.def("describe_scheme", &describe_scheme);

@@ -31,12 +31,20 @@ class layer_call {
         targets_(targets),
         accumulation_(accumulation),
         is_vendor_(accumulation == "vendor") {
-    TORCH_CHECK(clock.device().is_cpu() && clock.scalar_type() == at::kLong && clock.numel() == 2,
-                "clock: expected the step and the micro-batch as two integers on the CPU");
+    at_ = {0, 0, static_cast<std::uint64_t>(seed)};
     TORCH_CHECK(references.scalar_type() == at::kFloat && references.numel() == 3, "references: expected three floats");
     TORCH_CHECK(targets.size() == 3, "targets: expected three");
+    TORCH_CHECK(clock.scalar_type() == at::kLong && clock.numel() == (clock.is_cuda() ? 1 : 2) &&
+                    (clock.device().is_cpu() || clock.device() == references.device()),
+                "clock: expected the step and the micro-batch as two integers on the CPU, or their stream offset where "
+                "the references are");
     const std::int64_t* const at = clock.const_data_ptr<std::int64_t>();
-    at_ = {at[0], static_cast<std::int32_t>(at[1]), static_cast<std::uint64_t>(seed)};
+    if (clock.is_cuda()) {
+      stream_offset_ = reinterpret_cast<const std::uint64_t*>(at);
+    } else {
+      at_.step = at[0];
+      at_.micro_batch = static_cast<std::int32_t>(at[1]);
+    }
   }
 
   bool is_vendor() const { return is_vendor_; }
@@ -99,15 +107,20 @@ class layer_call {
  private:
   quantize_request request_for(const operand_description& d, ms::axis along, ms::operand_role operand,
                                ms::gemm_role gemm) const {
-    // The keys of draws are arguments of kernels, which a graph would repeat.
-    if ((d.rounding != rounding_kind::nearest_even || d.transform_is_drawn) && is_captured(references_)) {
-      ms::detail::fail("CUDA graph", "products that draw nothing, such as those of an evaluation",
+    // A number drawn by the host is an argument of kernels, which a graph would repeat.
+    if (d.transform_is_drawn && (stream_offset_ != nullptr || is_captured(references_))) {
+      ms::detail::fail("CUDA graph", "transforms whose signs are not drawn",
+                       "recipe " + recipe_.name + ", whose signs each replay would repeat");
+    }
+    if (d.rounding != rounding_kind::nearest_even && stream_offset_ == nullptr && is_captured(references_)) {
+      ms::detail::fail("CUDA graph", "products that draw nothing, such as those of an evaluation, or GraphedStep",
                        "recipe " + recipe_.name + ", whose draws each replay would repeat");
     }
     quantize_request request;
     request.axis = along;
     request.rounding = d.rounding;
     request.key = {at_.seed, ms::random_stream(at_, layer_, operand, gemm)};
+    request.stream_offset = stream_offset_;
     const auto which = static_cast<std::size_t>(operand);
     const bool holds = recipe_.scaling == scaling_kind::periodic || recipe_.scaling == scaling_kind::frozen;
     if (holds && d.reads_reference) request.reference = references_.const_data_ptr<float>() + which;
@@ -121,7 +134,8 @@ class layer_call {
   at::IntArrayRef targets_;
   const std::string& accumulation_;
   bool is_vendor_;
-  ms::training_step at_;
+  ms::training_step at_;  // without step and micro-batch where the offset has them
+  const std::uint64_t* stream_offset_ = nullptr;
 };
 
 // The same quantized operand for the product that reduces over its other dimension. Its blocks are square.

@@ -10,7 +10,8 @@
 namespace microscale_torch {
 
 // Y = X W^T of x (tokens x in) and weight (out x in), and what the backward products want of them. `references` holds
-// the held amax of X, W and dY; `clock` (on the CPU) the step and the micro-batch.
+// the held amax of X, W and dY; `clock` the step and the micro-batch, on the CPU, or, for a CUDA graph, one number on
+// the GPU, the stream_offset (recipe/stream.hpp) of both, which kernels read when they run.
 std::tuple<at::Tensor, std::vector<at::Tensor>> linear_forward(const at::Tensor& x, const at::Tensor& weight,
                                                                const at::Tensor& references, const at::Tensor& clock,
                                                                const std::string& recipe, std::int64_t seed,

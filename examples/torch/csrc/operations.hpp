@@ -47,7 +47,8 @@ struct quantize_request {
   ms::axis axis = ms::axis::row;
   rounding_kind rounding = rounding_kind::nearest_even;
   ms::random_key key = {};
-  const float* reference = nullptr;  // null: the tensor's own amax
+  const std::uint64_t* stream_offset = nullptr;  // in device memory: added to the key's stream when kernels run
+  const float* reference = nullptr;              // null: the tensor's own amax
   int target = 0;
   float* workspace = nullptr;  // one float, in device memory: wanted where there is no reference
 };

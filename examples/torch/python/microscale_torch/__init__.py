@@ -7,6 +7,7 @@ docs/pytorch.md says what each part does.
 """
 
 from microscale_torch.convert import Position, convert, position_of
+from microscale_torch.graph import GraphedStep
 from microscale_torch.linear import Clock, Linear
 from microscale_torch.ops import (
     Quantized,
@@ -21,6 +22,7 @@ from microscale_torch.ops import (
 
 __all__ = [
     "Clock",
+    "GraphedStep",
     "Linear",
     "Position",
     "Quantized",

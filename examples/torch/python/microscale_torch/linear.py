@@ -38,10 +38,13 @@ class Clock:
         self.micro_batch = 0
         self.forwards = 0  # of this step
         self.tensor = torch.tensor([1, 0])
+        self.slots = None  # while a graph is recorded: on the GPU, the stream offset of each forward of its step
 
     def begin_forward(self):
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.set(self.step, self.forwards * world + rank)
+        if self.slots is not None:
+            self.tensor = self.slots[self.forwards : self.forwards + 1]
         self.forwards += 1
 
     def end_step(self):
@@ -61,10 +64,11 @@ class Clock:
         self.set(int(state["step"]))
 
 
-def _is_due(sampled, which, step, period, first_step):
-    """Whether a reference is to be taken: this step samples and no micro-batch of it has yet, or none is held."""
+def is_due(held, step, period, first_step):
+    """Whether a reference taken at step `held` (0: never) is to be taken: this step samples and no micro-batch of it has
+    yet, or none is held.
+    """
     due = step >= first_step and (step - first_step) % period == 0
-    held = int(sampled[which])
     return held == 0 or (due and held != step)
 
 
@@ -88,9 +92,7 @@ def _reduce(amax, group):
 
 def _sample(data, references, sampled, which, step, period, first_step, group):
     """Takes the amax of `data` as the held reference, if it is due."""
-    if data.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("CUDA graph: expected an evaluation, got a training step, which samples references or not")
-    if not _is_due(sampled, which, step, period, first_step):
+    if not is_due(int(sampled[which]), step, period, first_step):
         return
     own = amax(data)
     _reduce(own, group)
@@ -106,7 +108,7 @@ def sample_weights(model):
     due = {}
     for layer in model.modules():
         if isinstance(layer, Linear) and layer.scaling == "periodic" and not isinstance(layer.weight, DTensor):
-            if _is_due(layer.sampled, 1, layer.clock.step, layer.period, layer.first_step):
+            if is_due(int(layer.sampled[1]), layer.clock.step, layer.period, layer.first_step):
                 due.setdefault((layer.group, layer.weight.device), []).append(layer)
     for (group, _), layers in due.items():
         own = torch.cat([amax(layer.weight) for layer in layers])
@@ -125,6 +127,8 @@ torch.library.define(
 
 @torch.library.impl("microscale::sample_reference", "CompositeExplicitAutograd")
 def _sample_reference(data, references, sampled, which, clock, period, first_step, group):
+    if data.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("CUDA graph: expected a model that is not compiled, got a training step of a compiled one")
     _sample(data, references, sampled, which, int(clock[0]), period, first_step, group)
 
 
@@ -263,7 +267,13 @@ class Linear(nn.Linear):
                     data, references, sampled, which, clock, self.period, self.first_step, self.group
                 )
             else:
-                _sample(data, references, sampled, which, int(clock[0]), self.period, self.first_step, self.group)
+                step = self.clock.step if clock.is_cuda else int(clock[0])  # a graph is recorded within a step
+                if not clock.is_cuda and data.is_cuda and torch.cuda.is_current_stream_capturing():
+                    raise RuntimeError(
+                        "CUDA graph: expected an evaluation or GraphedStep, got a training step, which samples "
+                        "references or not"
+                    )
+                _sample(data, references, sampled, which, step, self.period, self.first_step, self.group)
         elif self.scaling == "frozen" and not torch.compiler.is_compiling() and int(sampled[which]) == 0:
             raise RuntimeError("frozen references: expected set_references() before the first step")
 

@@ -1,0 +1,218 @@
+"""GraphedStep: replayed steps against the same steps without graphs, bit for bit."""
+
+import copy
+
+import pytest
+import torch
+from test_linear import on_a_gpu, operands
+from test_ops import bits
+from torch import nn
+
+import microscale_torch as ms
+from microscale_torch import _C
+
+PERIOD, PARTS = 3, 2
+
+
+def draws_signs(recipe):
+    described = ms.ops.describe_recipe(recipe)
+    return any(side["drawn_signs"] for gemm in ("fprop", "dgrad", "wgrad") for side in described[gemm] or ())
+
+
+QUANTIZING = [r for r in ms.recipes() if ms.ops.describe_recipe(r)["fprop"] is not None]
+RECORDABLE = [r for r in QUANTIZING if not draws_signs(r)]
+
+
+class Training:
+    """A small model of linear layers, whose kernels are deterministic, and its step of two micro-batches."""
+
+    def __init__(self, recipe, graphed, device="cuda", accumulation="vendor"):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 64))
+        how = {"period": PERIOD} if ms.ops.describe_recipe(recipe)["scaling"] == "periodic" else {}
+        ms.convert(
+            self.model, recipe, accumulation=accumulation, position=lambda *_: ms.Position("mlp_up", 4, 9), **how
+        )
+        self.model.to(device)
+        for layer in self.model:
+            if isinstance(layer, ms.Linear) and layer.scaling == "frozen":
+                layer.set_references(4.0, 0.2, 0.01)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=torch.tensor(0.0, device=device), fused=True, capturable=device == "cuda"
+        )
+        self.device, self.graphed = device, graphed
+        self.step = ms.GraphedStep(self.model, self.compute) if graphed else self.compute
+
+    def compute(self, x, target):
+        total = torch.zeros((), device=self.device)
+        for part, wanted in zip(x.chunk(PARTS), target.chunk(PARTS)):
+            with torch.autocast(self.device, torch.bfloat16):
+                loss = (self.model(part) - wanted).float().square().mean()
+            loss.backward()
+            total += loss.detach()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def run(self, first, steps):
+        losses = []
+        for i in range(first, first + steps):
+            generator = torch.Generator().manual_seed(i)
+            x, target = (torch.randn(64, 64, generator=generator).to(self.device) for _ in range(2))
+            for group in self.optimizer.param_groups:
+                group["lr"].fill_(1e-2 / (1 + i))
+            losses.append(self.step(x, target))
+        return torch.stack(losses).cpu()
+
+    def state(self):
+        return copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
+
+    def load(self, state):
+        self.model.load_state_dict(state[0])
+        self.optimizer.load_state_dict(copy.deepcopy(state[1]))
+
+
+def assert_same_state(a, b):
+    (model, optimizer), (other, other_optimizer) = a, b
+    assert model.keys() == other.keys() and len(model) > 6
+    for name, value in model.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(bits(value), bits(other[name])), name
+        else:
+            assert torch.equal(value["sampled"], other[name]["sampled"]) and value["clock"] == other[name]["clock"], (
+                name
+            )
+    for key, moments in optimizer["state"].items():
+        for name, value in moments.items():
+            assert torch.equal(bits(value), bits(other_optimizer["state"][key][name])), (key, name)
+
+
+def test_the_offset_of_a_step_is_its_part_of_the_stream():
+    assert [_C.stream_offset(*at) for at in ((0, 0), (0, 1), (3, 2), (2**32 + 1, 1024))] == [
+        0, 1 << 6, 3 << 32 | 2 << 6, 1 << 32
+    ]  # fmt: skip
+
+
+def test_on_the_cpu_steps_run_as_they_are():
+    plain, stepped = Training("ue5m3", False, "cpu"), Training("ue5m3", True, "cpu")
+    assert torch.equal(plain.run(0, 4), stepped.run(0, 4))
+    assert_same_state(plain.state(), stepped.state())
+    with pytest.raises(TypeError, match="tensors"):
+        stepped.step(torch.zeros(2, 64), 3)
+
+
+def test_what_is_due_is_what_a_step_samples():
+    training = Training("ue5m3", True, "cpu")
+    layers, seen = training.step.layers, set()
+    for i in range(2 * PERIOD + 1):
+        due = training.step.due()
+        before = [layer.sampled.tolist() for layer in layers]
+        training.run(i, 1)
+        changed = tuple(a != b for layer, held in zip(layers, before) for a, b in zip(layer.sampled.tolist(), held))
+        assert due == changed and set(due) == {i % PERIOD == 0}
+        seen.add(due)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("recipe", [r for r in QUANTIZING if draws_signs(r)])
+def test_recipes_that_draw_signs_are_refused(recipe):
+    with pytest.raises(ValueError, match="draws no signs"):
+        Training(recipe, True, "cpu")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+
+
+@on_a_gpu
+@pytest.mark.parametrize("accumulation", ["vendor", "f32_blocks"])
+@pytest.mark.parametrize("recipe", RECORDABLE)
+def test_draws_by_an_offset_on_the_gpu_are_those_by_the_step(recipe, accumulation):
+    for shape in [(64, 96, 64), (37, 70, 41)]:
+        if shape[0] == 37 and any(
+            s["transform"] > 1 for gemm in ("fprop", "dgrad", "wgrad") for s in ms.ops.describe_recipe(recipe)[gemm]
+        ):
+            continue
+        x, w, dy = (t.cuda() for t in operands(*shape))
+        for dtype in (torch.float32, torch.bfloat16):
+            got = []
+            for step, clock in (
+                (True, torch.tensor([7, 5])),
+                (False, torch.tensor([_C.stream_offset(7, 5)], device="cuda")),
+            ):
+                how = (recipe, 3, 5, [0, 0, 0], accumulation)
+                references = torch.tensor([3.0, 0.5, 0.01], device="cuda")
+                a, b, g = x[0].to(dtype), w, dy[0].to(dtype)
+                y, saved = torch.ops.microscale.linear_forward(a, b, references, clock, *how, dtype, True, True)
+                back = torch.ops.microscale.linear_backward(
+                    g, saved, references, *how, a.size(1), dtype, torch.float32, True, True
+                )
+                got.append([y, *saved[:-1], *back])
+            assert [torch.equal(bits(a), bits(b)) for a, b in zip(*got, strict=True)] == [True] * len(got[0])
+
+
+@on_a_gpu
+@pytest.mark.parametrize("accumulation", ["vendor", "f32_blocks"])
+@pytest.mark.parametrize("recipe", RECORDABLE)
+def test_replayed_steps_are_the_steps_without_graphs(recipe, accumulation):
+    plain, graphed = (
+        Training(recipe, False, accumulation=accumulation),
+        Training(recipe, True, accumulation=accumulation),
+    )
+    expected = plain.run(0, 11)
+    assert torch.equal(graphed.run(0, 11), expected)
+    assert_same_state(plain.state(), graphed.state())
+    samples = ms.ops.describe_recipe(recipe)["scaling"] == "periodic"
+    assert graphed.step.graphs == (2 if samples else 1)
+    assert plain.model.microscale_clock.step == graphed.model.microscale_clock.step == 12
+
+
+@on_a_gpu
+def test_runs_resume_with_and_without_graphs():
+    whole = Training("ue5m3", True)
+    losses = whole.run(0, 12)
+    cut = Training("ue5m3", True)
+    assert torch.equal(cut.run(0, 7), losses[:7])
+    state = cut.state()
+    for graphed in (True, False):
+        again = Training("ue5m3", graphed)
+        again.load(state)
+        assert torch.equal(again.run(7, 5), losses[7:])
+        assert_same_state(whole.state(), again.state())
+    # The run that was cut, back at its checkpoint: its optimizer has other memory now.
+    assert cut.step.graphs == 2
+    cut.run(7, 2)
+    cut.load(state)
+    assert cut.step.graphs == 0
+    assert torch.equal(cut.run(7, 5), losses[7:])
+    assert_same_state(whole.state(), cut.state())
+
+
+@on_a_gpu
+def test_what_a_replay_would_get_wrong_is_refused():
+    training = Training("ue5m3", True)
+    training.run(0, 5)
+    with pytest.raises(RuntimeError, match="weight_decay was 0.01"):
+        training.optimizer.param_groups[0]["weight_decay"] = 0.5
+        training.run(5, 1)
+    training.optimizer.param_groups[0]["weight_decay"] = 0.01
+    with pytest.raises(RuntimeError, match="within the function"), torch.autocast("cuda", torch.bfloat16):
+        training.run(5, 1)
+    training.model(torch.zeros(4, 64, device="cuda"))
+    with pytest.raises(RuntimeError, match="begin a step"):
+        training.run(5, 1)
+    training.model.microscale_clock.forwards = 0
+    assert torch.equal(training.run(5, 4), Training("ue5m3", False).run(0, 9)[5:])
+
+    # A function that cannot be recorded leaves everything as it was.
+    training = Training("ue5m3", True)
+    training.run(0, 2)
+    before, step = training.state(), training.step
+    step.function = lambda x, target: training.compute(x, target).item()
+    with pytest.raises(RuntimeError, match="captur"):
+        training.run(2, 1)
+    step.function = lambda x, target: training.model(x).sum().backward()
+    with pytest.raises(RuntimeError, match="calls step"):
+        training.run(2, 1)
+    assert_same_state(before, training.state())
+    step.function = training.compute
+    assert torch.equal(training.run(2, 4), Training("ue5m3", False).run(0, 6)[2:])
