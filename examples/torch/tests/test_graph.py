@@ -207,8 +207,13 @@ def test_what_a_replay_would_get_wrong_is_refused():
     training = Training("ue5m3", True)
     training.run(0, 2)
     before, step = training.state(), training.step
-    step.function = lambda x, target: training.compute(x, target).item()
-    with pytest.raises(RuntimeError, match="captur"):
+
+    def broken(x, target):
+        training.compute(x, target)
+        raise ValueError("broken")
+
+    step.function = broken
+    with pytest.raises(ValueError, match="broken"):
         training.run(2, 1)
     step.function = lambda x, target: training.model(x).sum().backward()
     with pytest.raises(RuntimeError, match="calls step"):

@@ -88,14 +88,16 @@ class GraphedStep:
                 self.reset()
                 self._begin(device)
                 self._where = where
+            if self.clock is not None:
+                torch.add(self._micro_batches, _C.stream_offset(self.clock.step, 0), out=self._slots)
             self._calls += 1
-            if self._calls <= self.warm_up:
-                self._stream.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(self._stream):
-                    out = self._run([leaf.to(device) for leaf in leaves], tree)
-                torch.cuda.current_stream().wait_stream(self._stream)
-                return out
-            return self._replay(leaves, tree, device)
+            if self._calls > self.warm_up:
+                return self._replay(leaves, tree, device)
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                out = self._run([leaf.to(device) for leaf in leaves], tree)
+            torch.cuda.current_stream().wait_stream(self._stream)
+            return out
 
     def _check(self):
         if dist.is_initialized() and dist.get_world_size() > 1:
@@ -112,7 +114,13 @@ class GraphedStep:
         self._slots = torch.empty_like(self._micro_batches)  # where kernels find the stream offset of each micro-batch
 
     def _run(self, leaves, tree):
-        out = self.function(*pytree.tree_unflatten(leaves, tree))
+        if self.clock is not None:
+            self.clock.slots = self._slots
+        try:
+            out = self.function(*pytree.tree_unflatten(leaves, tree))
+        finally:
+            if self.clock is not None:
+                self.clock.slots = None
         return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, out)
 
     def due(self):
@@ -129,8 +137,6 @@ class GraphedStep:
     def _replay(self, leaves, tree, device):
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         key = (self.due(), self.model.training, tree, shapes)
-        if self.clock is not None:
-            torch.add(self._micro_batches, _C.stream_offset(self.clock.step, 0), out=self._slots)
         recorded = self._recorded.get(key)
         if recorded is None:
             inputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
@@ -155,8 +161,6 @@ class GraphedStep:
         before = [layer.sampled.clone() for layer in self.layers]
         optimizers, graph = [], torch.cuda.CUDAGraph()
         hook = register_optimizer_step_post_hook(lambda optimizer, *_: optimizers.append(optimizer))
-        if clock is not None:
-            clock.slots = self._slots
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 out = self._run(inputs, tree)
@@ -170,11 +174,10 @@ class GraphedStep:
             if clock is not None:
                 clock.forwards = 0
                 clock.set(step)
+            self._pool = torch.cuda.graph_pool_handle()  # the other may count as in use
             raise
         finally:
             hook.remove()
-            if clock is not None:
-                clock.slots = None
         for optimizer in optimizers:
             if id(optimizer) not in self._followed:
                 self._followed.add(id(optimizer))

@@ -38,7 +38,7 @@ class Clock:
         self.micro_batch = 0
         self.forwards = 0  # of this step
         self.tensor = torch.tensor([1, 0])
-        self.slots = None  # while a graph is recorded: on the GPU, the stream offset of each forward of its step
+        self.slots = None  # in a step of GraphedStep: on the GPU, the stream offset of each forward
 
     def begin_forward(self):
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -267,7 +267,7 @@ class Linear(nn.Linear):
                     data, references, sampled, which, clock, self.period, self.first_step, self.group
                 )
             else:
-                step = self.clock.step if clock.is_cuda else int(clock[0])  # a graph is recorded within a step
+                step = self.clock.step if clock.is_cuda else int(clock[0])  # GraphedStep's, within this step
                 if not clock.is_cuda and data.is_cuda and torch.cuda.is_current_stream_capturing():
                     raise RuntimeError(
                         "CUDA graph: expected an evaluation or GraphedStep, got a training step, which samples "
