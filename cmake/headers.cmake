@@ -61,6 +61,7 @@ set(
   include/microscale/cuda/quantize_call.cuh
   include/microscale/cuda/quantize_rows.cuh
   include/microscale/cuda/hadamard.cuh
+  include/microscale/cuda/hadamard_amax.cuh
   include/microscale/cuda/quantize_both.cuh
   include/microscale/cuda/quantize_square.cuh
   include/microscale/cuda/quantize.cuh

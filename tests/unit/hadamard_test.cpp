@@ -1,4 +1,5 @@
 // The Hadamard transform: its order of operations, its matrix, its signs, its axes and its errors.
+#include <microscale/host/executor.hpp>
 #include <microscale/tensor/hadamard_quantize.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -178,6 +179,42 @@ TEST_CASE("sizes and lengths that are no transform, and empty matrices, which ar
   CHECK(says(
       message_of([&] { ms::hadamard_into(ms::sequential{}, ms::matrix(x, 2, 48), ms::matrix<float>(nullptr, 2, 48)); }),
       "null pointer"));
+}
+
+TEST_CASE("the amax of a transform is that of what hadamard_into gives, NaN passed over") {
+  const auto signs = ms::hadamard_signs::drawn({3, 4});
+  const auto amax_of = [](const auto& executor, const std::vector<float>& x, index_t rows, index_t cols,
+                          const ms::hadamard_options& options) {
+    return ms::fp32::bits(ms::hadamard_amax(executor, ms::matrix(x, rows, cols), options));
+  };
+  for (const int n : {2, 16, 32, 256}) {
+    for (const ms::axis axis : {ms::axis::row, ms::axis::col}) {
+      for (const int lines : {1, 37}) {
+        const bool by_row = axis == ms::axis::row;
+        const index_t length = 20 * 256, rows = by_row ? lines : length, cols = by_row ? length : lines;
+        std::vector<float> x = difficult(rows, cols, static_cast<std::uint64_t>(n + lines));
+        if (lines > 1) x[x.size() / 3] = std::numeric_limits<float>::quiet_NaN();
+        const ms::hadamard_options options{.size = n, .signs = signs, .axis = axis};
+        const std::vector<float> y = transformed(x, rows, cols, options);
+        float want = 0;
+        for (const float e : y) want = ms::fp32::is_nan(e) ? want : std::fmax(want, ms::fp32::abs(e));
+        CHECK(want > 0);
+        CHECK(amax_of(ms::sequential{}, x, rows, cols, options) == ms::fp32::bits(want));
+        CHECK(amax_of(backwards{}, x, rows, cols, options) == ms::fp32::bits(want));
+        CHECK(amax_of(ms::host{.threads = 2}, x, rows, cols, options) == ms::fp32::bits(want));
+      }
+    }
+  }
+  // 1 + 1 with opposite signs of the rest: one element has it all. In a run with two infinities, one result is a NaN.
+  std::vector<float> x(32, 1.0f);
+  CHECK(ms::hadamard_amax(ms::sequential{}, ms::matrix(x, 2, 16)) == 4.0f);
+  x[5] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(ms::hadamard_amax(ms::sequential{}, ms::matrix(x, 1, 16)) == 0.0f);
+  CHECK(ms::hadamard_amax(ms::sequential{}, ms::matrix(x, 2, 16)) == 4.0f);
+  x[16] = x[17] = -std::numeric_limits<float>::infinity();
+  CHECK(ms::fp32::is_infinite(ms::hadamard_amax(ms::sequential{}, ms::matrix(x, 2, 16))));
+  CHECK(ms::hadamard_amax(ms::sequential{}, ms::matrix(x, 0, 16)) == 0.0f);
+  CHECK(says(message_of([&] { ms::hadamard_amax(ms::sequential{}, ms::matrix(x, 4, 8)); }), "a multiple of 16, got 8"));
 }
 
 TEST_CASE("transformed and quantized: the codes of the transform in FP32, its amax where none is given") {

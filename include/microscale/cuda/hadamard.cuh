@@ -11,10 +11,9 @@ namespace microscale {
 
 namespace detail::device {
 
-template <class T, class U>
+template <class T>
 struct hadamard_call {
   strided_matrix<const T> in;
-  strided_matrix<U> out;
   block_grid grid;  // rows x chunks of 16
   index_t length;   // of a row along the transform
   int size;
@@ -28,8 +27,19 @@ inline constexpr int hadamard_chunk = 16;
 inline constexpr int hadamard_threads = largest_hadamard / hadamard_chunk;
 using hadamard_split = block_split<block<1, largest_hadamard>>;
 
-template <class T, class U>
-__global__ void __launch_bounds__(largest_thread_block) hadamard_kernel(const hadamard_call<T, U> call) {
+// Where chunks of the transform go: to memory, or into its amax (hadamard_amax.cuh).
+template <class U>
+struct transform_sink {
+  strided_matrix<U> out;
+
+  __device__ void put(index_t row, index_t k, int n, const float (&x)[hadamard_chunk]) const {
+    if (n > 0) store_chunk(out.at(row, k), out.k_stride, n, out.wide, x);
+  }
+  __device__ void finish() const {}
+};
+
+template <class T, class Sink>
+__global__ void __launch_bounds__(largest_thread_block) hadamard_kernel(const hadamard_call<T> call, Sink sink) {
   static_assert(hadamard_split::threads == hadamard_threads && hadamard_split::passes == 1);
   const block_team<hadamard_split> team(call.grid.order);
   // The lane that holds the chunk next to this one along the run.
@@ -74,8 +84,27 @@ __global__ void __launch_bounds__(largest_thread_block) hadamard_kernel(const ha
     }
 #pragma unroll
     for (int i = 0; i < hadamard_chunk; ++i) x[i] = fp32::mul(x[i], call.factor);
-    if (n > 0) store_chunk(call.out.at(place.row, k), call.out.k_stride, n, call.out.wide, x);
+    sink.put(place.row, k, n, x);
   }
+  sink.finish();
+}
+
+template <class T, class Sink>
+void launch_hadamard(const cuda& executor, const matrix_view<const T>& in, const hadamard_options& options,
+                     const Sink& sink) {
+  const bool along_row = options.axis == axis::row;
+  hadamard_call<T> call = {};
+  call.in = as_stored(in, options.axis);
+  call.length = along_row ? in.cols : in.rows;
+  call.grid = {along_row ? in.rows : in.cols, ceil_div(call.length, index_t{largest_hadamard}),
+               along_row ? block_order::row_major : block_order::tiled};
+  call.size = options.size;
+  call.factor = hadamard_factor(options.size);
+  for (int i = 0; i < largest_hadamard; ++i) {
+    if (options.signs.negative(i % options.size)) call.signs.negate(i);
+  }
+  const index_t blocks = count_thread_blocks<hadamard_split>(call.grid, index_t{executor.launch.threads});
+  launch(executor, "Hadamard transform", &hadamard_kernel<T, Sink>, blocks, call, sink);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -142,6 +171,18 @@ __global__ void __launch_bounds__(largest_thread_block)
   }
 }
 
+// The runs of two neighbouring columns from p on.
+template <class T, int Size>
+__device__ void load_columns(const T* p, index_t pitch, element_run<float, Size> (&x)[2]) {
+#pragma unroll
+  for (int i = 0; i < Size; ++i) {
+    float pair[2];
+    load_pair(p + i * pitch, pair);
+    x[0].word[i] = fp32::bits(pair[0]);
+    x[1].word[i] = fp32::bits(pair[1]);
+  }
+}
+
 // The runs of two neighbouring columns for each thread, threads side by side; so rows are read and written as they lie.
 template <class T, class U, int Size>
 __global__ void __launch_bounds__(largest_thread_block)
@@ -150,14 +191,7 @@ __global__ void __launch_bounds__(largest_thread_block)
     const run_grid::place place = call.grid.at(i);
     const index_t row = place.row * Size, col = place.col * 2;
     element_run<float, Size> x[2], y[2];
-    const T* const from = call.in.data + row * call.in.k_stride + col;
-#pragma unroll
-    for (int j = 0; j < Size; ++j) {
-      float pair[2];
-      load_pair(from + j * call.in.k_stride, pair);
-      x[0].word[j] = fp32::bits(pair[0]);
-      x[1].word[j] = fp32::bits(pair[1]);
-    }
+    load_columns(call.in.data + row * call.in.k_stride + col, call.in.k_stride, x);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       std::uint32_t largest = 0;
@@ -173,6 +207,24 @@ __global__ void __launch_bounds__(largest_thread_block)
   }
 }
 
+// Whether rows begin on two elements, and the columns of a matrix make pairs.
+template <class T>
+bool has_column_pairs(const matrix_view<T>& m) noexcept {
+  constexpr auto bytes = static_cast<index_t>(sizeof(T));
+  return m.cols % 2 == 0 && is_aligned(m.data, m.pitch * bytes, 2 * bytes);
+}
+
+// The grid of those kernels, if it is one that they count.
+template <int Size, class T>
+bool count_hadamard_runs(const matrix_view<const T>& in, axis along, run_grid& grid) {
+  const index_t per_row = along == axis::row ? in.cols / Size : in.cols / 2;
+  const index_t lines = along == axis::row ? in.rows : in.rows / Size;
+  if (lines > most_runs / per_row) return false;
+  grid.count = static_cast<std::uint32_t>(lines * per_row);
+  grid.per_row = quick_divider(static_cast<std::uint32_t>(per_row));
+  return true;
+}
+
 // Launches the one or the other, and returns whether it does: not for misaligned memory.
 template <int Size, class T, class U>
 bool try_hadamard_runs(const cuda& executor, const matrix_view<const T>& in, const matrix_view<U>& out,
@@ -180,23 +232,12 @@ bool try_hadamard_runs(const cuda& executor, const matrix_view<const T>& in, con
   const bool along_row = options.axis == axis::row;
   const auto from = as_stored(in, options.axis);
   const auto to = as_stored(out, options.axis);
-  const index_t per_row = along_row ? in.cols / Size : in.cols / 2;
-  const index_t lines = along_row ? in.rows : in.rows / Size;
-  const auto pairs_aligned = [](const auto& m) {
-    const auto bytes = static_cast<index_t>(sizeof *m.data);
-    return is_aligned(m.data, m.pitch * bytes, 2 * bytes);
-  };
-  const bool aligned = along_row ? from.wide && to.wide : in.cols % 2 == 0 && pairs_aligned(in) && pairs_aligned(out);
-  if (!aligned || lines > most_runs / per_row) return false;
-  const index_t count = lines * per_row;
+  const bool aligned = along_row ? from.wide && to.wide : has_column_pairs(in) && has_column_pairs(out);
+  run_grid grid;
+  if (!aligned || !count_hadamard_runs<Size>(in, options.axis, grid)) return false;
   const hadamard_runs_call<T, U, Size> call{
-      from,
-      to,
-      {static_cast<std::uint32_t>(count), quick_divider(static_cast<std::uint32_t>(per_row))},
-      hadamard_transform<T, Size>(options.signs),
-      hadamard_transform<float, Size>(options.signs),
-      {}};
-  const index_t blocks = ceil_div(count, index_t{executor.launch.threads});
+      from, to, grid, hadamard_transform<T, Size>(options.signs), hadamard_transform<float, Size>(options.signs), {}};
+  const index_t blocks = ceil_div(index_t{grid.count}, index_t{executor.launch.threads});
   launch(executor, "Hadamard transform",
          along_row ? &hadamard_rows_kernel<T, U, Size> : &hadamard_columns_kernel<T, U, Size>, blocks, call);
   return true;
@@ -221,20 +262,8 @@ void hadamard_into(const cuda& executor, matrix_view<T> in, matrix_view<U> out, 
   const matrix_view<const element> from = in;
   if (options.size == 16 && detail::device::try_hadamard_runs<16>(executor, from, out, options)) return;
   if (options.size == 32 && detail::device::try_hadamard_runs<32>(executor, from, out, options)) return;
-  detail::device::hadamard_call<element, U> call = {};
-  call.in = detail::device::as_stored(from, options.axis);
-  call.out = detail::device::as_stored(out, options.axis);
-  call.grid = {along_row ? in.rows : in.cols, ceil_div(length, index_t{largest_hadamard}),
-               along_row ? detail::device::block_order::row_major : detail::device::block_order::tiled};
-  call.length = length;
-  call.size = options.size;
-  call.factor = hadamard_factor(options.size);
-  for (int i = 0; i < largest_hadamard; ++i) {
-    if (options.signs.negative(i % options.size)) call.signs.negate(i);
-  }
-  const index_t blocks =
-      detail::device::count_thread_blocks<detail::device::hadamard_split>(call.grid, index_t{executor.launch.threads});
-  detail::device::launch(executor, "Hadamard transform", &detail::device::hadamard_kernel<element, U>, blocks, call);
+  detail::device::launch_hadamard(executor, from, options,
+                                  detail::device::transform_sink<U>{detail::device::as_stored(out, options.axis)});
 }
 
 }  // namespace microscale

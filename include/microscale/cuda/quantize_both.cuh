@@ -200,14 +200,15 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
       for (unsigned g = 0; g < tile::row_items; ++g) {
         const unsigned item = thread + g * tile::threads;
         const std::uint32_t r = tile_row + item / items, k = tile_col + item % items * width;
+        element_run<T, n> y[tile::adjacent];
         stored_run<S, n> out[tile::adjacent];
 #pragma unroll
         for (unsigned j = 0; j < tile::adjacent; ++j) {
-          const auto run = x[g].template slice<n>(j);
-          out[j] = quantize_run<S, rule>(run, run.largest_magnitude(), row_factors, row_stream,
-                                      std::uint64_t{r} * cols + k + j * n, both.hidden);
+          y[j] = x[g].template slice<n>(j);
+          out[j] = quantize_run<S, rule>(y[j], y[j].largest_magnitude(), row_factors, row_stream,
+                                         std::uint64_t{r} * cols + k + j * n, both.hidden);
         }
-        store_runs(row_sink, spot_at<width>(row_sink, r, k), r < rows && k < cols, x[g], out, row_factors.back);
+        store_runs(row_sink, spot_at<width>(row_sink, r, k), r < rows && k < cols, y, out, row_factors.back);
       }
     }
     __syncthreads();
@@ -220,16 +221,16 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
     const bool inside = r < rows && c < cols;
     const unsigned lanes = __ballot_sync(~0u, inside);
     if (inside) {
+      typename Transform::template result<T, n> y[tile::per_word];
       stored_run<S, n> out[tile::per_word];
 #pragma unroll
       for (unsigned j = 0; j < tile::per_word; ++j) {
         std::uint32_t largest = 0;
-        const auto& run = both.transform(runs[j], largest, both.hidden);
-        out[j] =
-            quantize_run<S, rule, Transform::power>(run, largest, col_factors, col_stream,
-                                                 std::uint64_t{c + j * tile::columns_apart} * rows + r, both.hidden);
+        y[j] = both.transform(runs[j], largest, both.hidden);
+        out[j] = quantize_run<S, rule, Transform::power>(
+            y[j], largest, col_factors, col_stream, std::uint64_t{c + j * tile::columns_apart} * rows + r, both.hidden);
       }
-      store_columns<tile::columns_apart>(col_sink, c, r, lanes, runs, out, col_factors.back);
+      store_columns<tile::columns_apart>(col_sink, c, r, lanes, y, out, col_factors.back);
     }
     if (last) break;
     if (!loads_ahead) load();

@@ -220,6 +220,12 @@ struct stored_run {
   bool plain;          // finite elements, each with the sign of its code
   std::uint32_t amax;  // its bits, NaN passed over
   std::uint32_t codes[N / 8];
+
+  // The signs of the codes of elements 2 i and 2 i + 1, each in the top bit of its half.
+  __device__ std::uint32_t sign_halves(int i) const {
+    const std::uint32_t w = codes[i / 4];
+    return __byte_perm(w << 4, w, static_cast<unsigned>(i % 4 * 0x1010 + 0x4000)) & 0x80008000u;
+  }
 };
 
 // A whole block that one thread holds, each element to be multiplied by 2^-Power first; `largest` is the largest
@@ -259,6 +265,8 @@ __device__ stored_run<S, N> quantize_run(const element_run<T, N>& x, std::uint32
 
 struct no_transform {
   static constexpr int power = 0;
+  template <class T, int N>
+  using result = element_run<T, N>;
 
   template <class T, int N>
   __device__ const element_run<T, N>& operator()(const element_run<T, N>& x, std::uint32_t& largest,
@@ -273,6 +281,8 @@ template <class T, int Size>
 struct hadamard_transform {
   static constexpr int per_word = 4 / static_cast<int>(sizeof(T));
   static constexpr int power = Size == 16 ? 2 : 0;
+  template <class, int N>
+  using result = element_run<float, N>;
 
   std::uint32_t flip[Size];  // the sign bit, where an element changes its sign
   float factor;
@@ -290,25 +300,36 @@ struct hadamard_transform {
       return fp32::from_bits(fp32::bits(in.at(i)) ^ flip[i % Size]);
     }
   }
+  // The signs, and all sums but those of the last stage.
   template <int N>
-  __device__ element_run<float, N> operator()(const element_run<T, N>& in, std::uint32_t& largest,
-                                              const hidden_constants& hidden) const {
+  __device__ void begin(const element_run<T, N>& in, float (&x)[N], const hidden_constants& hidden) const {
     static_assert(N % Size == 0);
-    float x[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) x[i] = flipped(in, i, hidden);
-    std::uint32_t sum = 0;
 #pragma unroll
-    for (int stride = 1; stride < Size; stride *= 2) {
+    for (int stride = 1; 2 * stride < Size; stride *= 2) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         if ((i & stride) != 0) continue;
         const float u = x[i], v = x[i + stride];
         x[i] = fp32::add(u, v);
         x[i + stride] = fp32::sub(u, v);
-        // The larger magnitude of the two is |u| + |v|.
-        if (2 * stride == Size) sum = larger(sum, fp32::bits(add_magnitudes(u, v)));
       }
+    }
+  }
+  template <int N>
+  __device__ element_run<float, N> operator()(const element_run<T, N>& in, std::uint32_t& largest,
+                                              const hidden_constants& hidden) const {
+    float x[N];
+    begin(in, x, hidden);
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if ((i & last) != 0) continue;
+      const float u = x[i], v = x[i + last];
+      x[i] = fp32::add(u, v);
+      x[i + last] = fp32::sub(u, v);
+      sum = larger(sum, fp32::bits(larger_result(u, v)));
     }
     largest = fp32::bits(fp32::mul(fp32::from_bits(sum), factor));
     element_run<float, N> out;
@@ -316,6 +337,25 @@ struct hadamard_transform {
     for (int i = 0; i < N; ++i) out.word[i] = fp32::bits(power == 0 ? fp32::mul(x[i], factor) : x[i]);
     return out;
   }
+  // The largest magnitude alone, still to be multiplied by the factor, NaN passed over: where one of two results is a
+  // NaN and the other is not, both sums were infinite, and so is the other.
+  template <int N>
+  __device__ float largest_sum(const element_run<T, N>& in, const hidden_constants& hidden) const {
+    float x[N];
+    begin(in, x, hidden);
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if ((i & last) == 0) largest = fp32::max_number(largest, larger_result(x[i], x[i + last]));
+    }
+    return largest;
+  }
+
+ private:
+  static constexpr int last = Size / 2;  // the stride of the last stage
+
+  // The larger magnitude of u + v and u - v.
+  static __device__ float larger_result(float u, float v) { return add_magnitudes(u, v); }
 };
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -425,8 +465,10 @@ __device__ void decode_run(const element_run<T, N>& x, const stored_run<S, N>& r
   if constexpr (per_word == 2) {
     if (run.plain) {
       const float s = decode_finite<typename S::scale>(run.scale);
+      // Of 16-bit elements, signs lie in place in the input already.
+      const auto signs = [&](int i) { return sizeof(T) == 2 ? x.sign_halves(i) : run.sign_halves(i); };
       // The eight magnitudes that a code can mean here, their low bytes and their high ones, to be looked up four at a
-      // time; signs are those of the input.
+      // time.
       std::uint32_t pairs[4];
 #pragma unroll
       for (int c = 0; c < 8; c += 2) {
@@ -442,8 +484,8 @@ __device__ void decode_run(const element_run<T, N>& x, const stored_run<S, N>& r
       for (int i = 0; i < N / 4; ++i) {
         const std::uint32_t codes = run.codes[i / 2] >> (16 * (i % 2)) & 0x7777u;
         const std::uint32_t l = __byte_perm(low[0], low[1], codes), h = __byte_perm(high[0], high[1], codes);
-        out[2 * i] = __byte_perm(l, h, 0x5140) | x.sign_halves(2 * i);
-        out[2 * i + 1] = __byte_perm(l, h, 0x7362) | x.sign_halves(2 * i + 1);
+        out[2 * i] = __byte_perm(l, h, 0x5140) | signs(2 * i);
+        out[2 * i + 1] = __byte_perm(l, h, 0x7362) | signs(2 * i + 1);
       }
       return;
     }
@@ -499,9 +541,9 @@ bool is_flat(const decoded_sink<S, U>& sink, index_t cols) noexcept {
   return sink.out.row_stride == cols;
 }
 
-// Stores neighbouring blocks.
+// Stores neighbouring blocks, `runs` of what x is.
 template <class S, class T, int N, int Runs>
-__device__ void store_runs(const packed_sink<S>&, packed_spot to, bool inside, const element_run<T, N * Runs>&,
+__device__ void store_runs(const packed_sink<S>&, packed_spot to, bool inside, const element_run<T, N> (&)[Runs],
                            const stored_run<S, N> (&runs)[Runs], const tensor_factors&) {
   if (!inside) return;
   std::uint32_t codes[N / 8 * Runs];
@@ -516,12 +558,12 @@ __device__ void store_runs(const packed_sink<S>&, packed_spot to, bool inside, c
   }
 }
 template <class S, class U, class T, int N, int Runs>
-__device__ void store_runs(const decoded_sink<S, U>&, U* to, bool inside, const element_run<T, N * Runs>& x,
+__device__ void store_runs(const decoded_sink<S, U>&, U* to, bool inside, const element_run<T, N> (&x)[Runs],
                            const stored_run<S, N> (&runs)[Runs], const tensor_factors& back) {
   constexpr int words = N * static_cast<int>(sizeof(U)) / 4;
   std::uint32_t out[words * Runs];
 #pragma unroll
-  for (int j = 0; j < Runs; ++j) decode_run<S, U>(x.template slice<N>(j), runs[j], back, out + j * words);
+  for (int j = 0; j < Runs; ++j) decode_run<S, U>(x[j], runs[j], back, out + j * words);
   store_paired(inside ? reinterpret_cast<std::uint8_t*>(to) : nullptr, out);
 }
 
@@ -564,17 +606,17 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
 #pragma unroll
     for (int g = 0; g < Runs; ++g) {
       const std::uint32_t i = first + g * blockDim.x;
+      typename Transform::template result<T, n> y[adjacent];
       stored_run<S, n> out[adjacent];
 #pragma unroll
       for (int j = 0; j < adjacent; ++j) {
         std::uint32_t largest = 0;
-        const auto part = x[g].template slice<n>(j);
-        const auto& run = rows.transform(part, largest, rows.hidden);
+        y[j] = rows.transform(x[g].template slice<n>(j), largest, rows.hidden);
         out[j] = quantize_run<S, typename mode_parts<R>::rule, Transform::power>(
-            run, largest, factors, stream, std::uint64_t{i} * width + static_cast<unsigned>(j * n), rows.hidden);
+            y[j], largest, factors, stream, std::uint64_t{i} * width + static_cast<unsigned>(j * n), rows.hidden);
         if (i < rows.grid.count) seen = larger(seen, out[j].amax);
       }
-      store_runs(sink, spot_of<width>(sink, rows.grid, i), i < rows.grid.count, x[g], out, factors.back);
+      store_runs(sink, spot_of<width>(sink, rows.grid, i), i < rows.grid.count, y, out, factors.back);
       if (!last) load(following, g);
     }
     if (last) break;

@@ -12,6 +12,53 @@
 
 namespace microscale {
 
+namespace detail {
+
+// The amax of lines [first, last) of a transform, NaN passed over, piece by piece.
+template <int Size, class Executor, class T>
+float hadamard_amax_of_lines(const Executor& executor, matrix_view<T> in, const hadamard_options& options,
+                             index_t first, index_t last) {
+  constexpr index_t room = 4096;
+  float memory[room];
+  const bool along_row = options.axis == axis::row;
+  const index_t height = along_row ? 1 : Size, width = room / height;
+  const index_t first_row = along_row ? first : 0, end_row = along_row ? last : in.rows;
+  const index_t first_col = along_row ? 0 : first, end_col = along_row ? in.cols : last;
+  running_amax largest;
+  for (index_t r = first_row; r < end_row; r += height) {
+    for (index_t c = first_col; c < end_col; c += width) {
+      const index_t n = smaller(width, end_col - c);
+      const auto part = matrix(memory, height, n);
+      const matrix_view<T> from{in.data + r * in.pitch + c, height, n, in.pitch};
+      hadamard_range<Size>(executor, from, part, options, 0, along_row ? 1 : n);
+      largest.see(ranges_of(executor).amax(part, 0, height));
+    }
+  }
+  return largest.ignoring_nan();
+}
+
+}  // namespace detail
+
+// max |y| over the elements y of the Hadamard transform of `in` in FP32 that are not NaN, 0 where there is none: the
+// amax of what hadamard_into gives, and the reference of current tensor scaling where a transform comes before
+// quantization.
+template <host_executor Executor, readable_element T>
+float hadamard_amax(const Executor& executor, matrix_view<T> in, const hadamard_options& options = {}) {
+  detail::check_matrix("input", in);
+  const bool along_row = options.axis == axis::row;
+  const index_t length = along_row ? in.cols : in.rows;
+  detail::check_hadamard(options, length);
+  float largest = 0.0f;
+  if (in.empty()) return largest;
+  detail::with_hadamard_size(options.size, [&]<int Size>() {
+    largest =
+        detail::largest_of_ranges(executor, along_row ? in.rows : in.cols, length, [&](index_t first, index_t last) {
+          return detail::hadamard_amax_of_lines<Size>(executor, in, options, first, last);
+        });
+  });
+  return largest;
+}
+
 // Quantizes the Hadamard transform of `in`: hadamard_into to FP32 along options.axis (transform.axis is not read), then
 // quantize_with. The amax of a call without a reference is that of the transform.
 template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode R>

@@ -225,18 +225,30 @@ auto ranges_of(const Executor& executor) {
 
 }  // namespace detail
 
-// max |x| over the elements that are not NaN, 0 where there is none: the reference of current tensor scaling.
-template <host_executor Executor, readable_element T>
-float amax(const Executor& executor, matrix_view<T> in) {
-  detail::check_matrix("input", in);
+namespace detail {
+
+// The largest of the magnitudes that f(first, last) gives for an executor's ranges of [0, count).
+template <host_executor Executor, class F>
+float largest_of_ranges(const Executor& executor, index_t count, index_t cost, const F& f) {
   std::atomic<std::uint32_t> largest{0};  // magnitudes are ordered as their bits
-  detail::run_ranges(executor, in.rows, in.cols, [&](index_t first, index_t last) {
-    const std::uint32_t m = fp32::bits(detail::ranges_of(executor).amax(in, first, last));
+  run_ranges(executor, count, cost, [&](index_t first, index_t last) {
+    const std::uint32_t m = fp32::bits(f(first, last));
     std::uint32_t seen = largest.load();
     while (seen < m && !largest.compare_exchange_weak(seen, m)) {
     }
   });
   return fp32::from_bits(largest.load());
+}
+
+}  // namespace detail
+
+// max |x| over the elements that are not NaN, 0 where there is none: the reference of current tensor scaling.
+template <host_executor Executor, readable_element T>
+float amax(const Executor& executor, matrix_view<T> in) {
+  detail::check_matrix("input", in);
+  return detail::largest_of_ranges(executor, in.rows, in.cols, [&](index_t first, index_t last) {
+    return detail::ranges_of(executor).amax(in, first, last);
+  });
 }
 
 namespace detail {
