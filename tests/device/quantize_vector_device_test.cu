@@ -227,11 +227,14 @@ void test_transformed(results& r, const char* name) {
     } catch (const ms::error&) {
       continue;
     }
-    const std::size_t bytes = ms::hadamard_quantize_workspace(ms::cuda{}, in.device_view(), got.view, device_options);
-    const device_array<std::byte> workspace(bytes);
-    ms::hadamard_quantize_with(ms::cuda{}, in.device_view(), got.view, mode_on_device<R>(rounding, offset), transform,
-                               device_options, std::span<std::byte>(workspace.data(), bytes));
     const std::string what = std::string(name) + " transformed, case " + std::to_string(i);
+    const auto mode = mode_on_device<R>(rounding, offset);
+    const std::size_t bytes =
+        ms::hadamard_quantize_workspace(ms::cuda{}, in.device_view(), got.view, mode, transform, device_options);
+    r.expect(bytes <= sizeof(float) || transform.size > S::block::columns, what + " takes a matrix");
+    const device_array<std::byte> workspace(bytes);
+    ms::hadamard_quantize_with(ms::cuda{}, in.device_view(), got.view, mode, transform, device_options,
+                               std::span<std::byte>(workspace.data(), bytes));
     synchronize(what.c_str());
     r.expect(got.equals(expected), what);
     r.expect(options.amax == nullptr || float_bits(device_amax.host()[0]) == float_bits(amax), what + ", amax");

@@ -1,6 +1,8 @@
 // amax and the Hadamard transform on the GPU against the definition on the host: every size, axis and element type.
 #include <microscale/cuda/amax.cuh>
 #include <microscale/cuda/hadamard.cuh>
+#include <microscale/cuda/hadamard_amax.cuh>
+#include <microscale/tensor/hadamard_quantize.hpp>
 
 #include "tensor_test.cuh"
 
@@ -60,6 +62,51 @@ void test_amax(quantize_tester& t, results& r) {
   r.end_group("amax");
 }
 
+template <class T>
+void hadamard_amax_on_device(const std::uint8_t* in, const quantize_case& c, const ms::hadamard_options& options,
+                             float* out) {
+  const auto* const data = reinterpret_cast<const T*>(in);
+  ms::hadamard_amax_into(ms::cuda{.launch = c.launch}, ms::matrix(data, c.rows, c.cols, c.cols + c.in_gap), out,
+                         options);
+}
+
+// Every size; of 16 and 32 two cases in three with rows on 16 bytes, so that all kernels have their turn.
+template <class T>
+void test_hadamard_amax(quantize_tester& t, results& r, const char* name, element_type type) {
+  random_source random(91);
+  std::vector<float> dense;
+  for (int i = 0; i < 96; ++i) {
+    quantize_case c = random_case(random, i % 12, false, t.effort() == 0 ? 0 : 1000000);
+    c.kind = static_cast<data_kind>(i % data_kinds);
+    const int power = random.below(12);
+    ms::hadamard_options options;
+    options.size = power < 8 ? 2 << power : power % 2 == 0 ? 16 : 32;
+    options.axis = random.below(2) ? ms::axis::row : ms::axis::col;
+    options.signs = ms::hadamard_signs::drawn({c.seed, c.stream});
+    index_t& length = options.axis == ms::axis::row ? c.cols : c.rows;
+    length = ms::round_up(length, index_t{options.size});
+    if (i % 3 > 0) {
+      c.in_lead = 0;
+      c.cols = ms::round_up(c.cols, index_t{options.axis == ms::axis::row ? options.size : 2});
+      c.in_gap = ms::round_up(c.cols + c.in_gap, index_t{8}) - c.cols;
+    }
+    fill(dense, c.rows, c.cols, c.kind, facts, c.seed, type);
+    t.memory().reset();
+    const std::uint8_t* const in = upload(t.memory(), dense, c, type);
+    float* const out = reinterpret_cast<float*>(t.memory().take(sizeof(float)));
+    hadamard_amax_on_device<T>(in, c, options, out);
+    synchronize("amax of a transform");
+    float got = 0;
+    check(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost), "copy to the host");
+    const float expected = ms::hadamard_amax(cores{}, ms::matrix(dense.data(), c.rows, c.cols), options);
+    r.expect(float_bits(got) == float_bits(expected), std::string(name) + " size " + std::to_string(options.size) +
+                                                          (options.axis == ms::axis::row ? " rows" : " columns") +
+                                                          describe(c));
+    r.add_elements(dense.size());
+  }
+  r.end_group(name);
+}
+
 template <class T, class U>
 void test_hadamard(quantize_tester& t, results& r, const char* name, element_type in_type, element_type out_type) {
   random_source random(77);
@@ -111,6 +158,9 @@ int main(int argc, char** argv) {
   results r;
   quantize_tester t(r, effort_of(argc, argv));
   test_amax(t, r);
+  test_hadamard_amax<float>(t, r, "amax of hadamard float", element_type::f32);
+  test_hadamard_amax<bf16>(t, r, "amax of hadamard bf16", element_type::bf16);
+  test_hadamard_amax<f16>(t, r, "amax of hadamard f16", element_type::f16);
   test_hadamard<float, float>(t, r, "hadamard float to float", element_type::f32, element_type::f32);
   test_hadamard<bf16, bf16>(t, r, "hadamard bf16 to bf16", element_type::bf16, element_type::bf16);
   test_hadamard<f16, f16>(t, r, "hadamard f16 to f16", element_type::f16, element_type::f16);
