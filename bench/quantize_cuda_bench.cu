@@ -2,6 +2,7 @@
 // same bytes in the same pattern, and with a copy. Builds where no GPU is; runs on one in a single call:
 //
 //   quantize_cuda_bench [rounds [file.csv]]
+#include <microscale/cuda/hadamard_quantize.cuh>
 #include <microscale/cuda/quantize.cuh>
 
 #include <memory>
@@ -59,7 +60,9 @@ __global__ void __launch_bounds__(256) bytes_kernel(const std::uint8_t* in, cons
 #pragma unroll
     for (int j = 0; j < words; ++j) mixed[j % 4] ^= w[g][j];
     if constexpr (words == 1) mixed[1] = mixed[2] = mixed[3] = mixed[0];
-    if constexpr (Out == 8) {
+    if constexpr (Out == 0) {
+      if ((mixed[0] ^ mixed[1]) == (mixed[2] ^ mixed[3])) scales[0] = 1;  // as good as never
+    } else if constexpr (Out == 8) {
       reinterpret_cast<uint2*>(out)[i] = make_uint2(mixed[0] ^ mixed[2], mixed[1] ^ mixed[3]);
     } else {
 #pragma unroll
@@ -80,12 +83,19 @@ void move_bytes(const void* in, const std::uint8_t* more, void* out, std::uint8_
 }
 
 struct buffers {
-  buffer<bf16> in, out;
+  buffer<bf16> in, out, twice;
   buffer<float> wide;
   buffer<std::uint8_t> codes, scales, other_codes, other_scales;
 
   buffers(index_t n, std::uint64_t salt)
-      : in(n), out(n), wide(n / 2), codes(n / 2), scales(n / 16), other_codes(n / 2), other_scales(n / 16) {
+      : in(n),
+        out(n),
+        twice(2 * n),
+        wide(n / 2),
+        codes(n / 2),
+        scales(n / 16),
+        other_codes(n / 2),
+        other_scales(n / 16) {
     fill_kernel<<<2048, 256>>>(in.data(), n, salt);
     fill_kernel<<<2048, 256>>>(wide.data(), n / 2, salt + 100);
   }
@@ -95,7 +105,8 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
   const index_t n = rows * cols;
   std::vector<std::unique_ptr<buffers>> all;
   for (int i = 0; i < sets; ++i) all.push_back(std::make_unique<buffers>(n, static_cast<std::uint64_t>(i)));
-  buffer<float> reference(1), data(2), amax(1);
+  buffer<float> reference(1), data(2), amax(2);
+  const auto workspace = std::span<std::byte>(reinterpret_cast<std::byte*>(amax.data()), 2 * sizeof(float));
   const float held = 16.0f;  // no number is larger
   check(cudaMemcpy(reference.data(), &held, sizeof held, cudaMemcpyHostToDevice), "cudaMemcpy");
   check(cudaDeviceSynchronize(), "fill");
@@ -104,6 +115,7 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
   const auto input = [&](int i) { return ms::matrix(static_cast<const bf16*>(set(i).in.data()), rows, cols); };
   const auto wide = [&](int i) { return ms::matrix(static_cast<const float*>(set(i).wide.data()), rows / 2, cols); };
   const auto output = [&](int i) { return ms::matrix(set(i).out.data(), rows, cols); };
+  const auto one_of_two = [&](int i, int which) { return ms::matrix(set(i).twice.data() + which * n, rows, cols); };
   const auto view = [&]<class S>(S, int i, index_t r, index_t k, bool other = false) {
     auto& b = set(i);
     return ms::quantized_view<S>{(other ? b.other_codes : b.codes).data(),
@@ -117,6 +129,8 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
   const ms::cuda executor;
   const ms::quantize_options options{.reference = reference.data()};
   const ms::quantize_options down{.axis = ms::axis::col, .reference = reference.data()};
+  const ms::hadamard_options transform{.signs = ms::hadamard_signs::transformer_engine()};
+  const ms::hadamard_options transform_down{.signs = transform.signs, .axis = ms::axis::col};
   const ms::nearest_even nearest;
   const ms::stochastic_midpoint8 draws{5, 7};
   const double elements = static_cast<double>(n), rows16 = elements * 2.5625, rows32 = elements * 2.53125;
@@ -142,6 +156,10 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
        [&](int i) {
          move_bytes<32, 16, 2, 2>(set(i).in.data(), nullptr, set(i).out.data(), set(i).scales.data(), 2 * n);
        }},
+      {"bytes: bf16 alone", elements * 2, "",
+       [&](int i) { move_bytes<64, 0, 0, 1>(set(i).in.data(), nullptr, nullptr, set(i).scales.data(), 2 * n); }},
+      {"bytes: bf16 -> bf16, twice", elements * 6, "",
+       [&](int i) { move_bytes<16, 32, 0, 1>(set(i).in.data(), nullptr, set(i).twice.data(), nullptr, 2 * n); }},
       {"bytes: codes, scales of 16 -> bf16", rows16, "",
        [&](int i) {
          move_bytes<4, 16, 0, 4>(set(i).codes.data(), set(i).scales.data(), set(i).out.data(), nullptr, n / 2);
@@ -196,11 +214,35 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
        [&](int i) { ms::dequantize_into(executor, view(ms::ue5m3_fp4{}, i, rows, cols), output(i)); }},
       {"fake-quantize bf16 -> bf16, ue5m3_fp4", twice, "bytes: bf16 -> bf16",
        [&](int i) { ms::fake_quantize_into<ms::ue5m3_fp4>(executor, input(i), output(i), options); }},
-      {"amax bf16", elements * 2, "", [&](int i) { ms::amax_into(executor, input(i), amax.data()); }},
+      {"amax bf16", elements * 2, "bytes: bf16 alone", [&](int i) { ms::amax_into(executor, input(i), amax.data()); }},
       {"quantize bf16 with its own amax, ue5m3_fp4", rows16 + elements * 2, "bytes: bf16 -> codes, scales of 16",
        [&](int i) {
-         ms::quantize_with(executor, input(i), view(ms::ue5m3_fp4{}, i, rows, cols), nearest, {},
-                           std::span<std::byte>(reinterpret_cast<std::byte*>(amax.data()), sizeof(float)));
+         ms::quantize_with(executor, input(i), view(ms::ue5m3_fp4{}, i, rows, cols), nearest, {}, workspace);
+       }},
+      {"amax of Hadamard-16 bf16", elements * 2, "bytes: bf16 alone",
+       [&](int i) { ms::hadamard_amax_into(executor, input(i), amax.data(), transform); }},
+      {"amax of Hadamard-16 bf16 along columns", elements * 2, "bytes: bf16 alone",
+       [&](int i) { ms::hadamard_amax_into(executor, input(i), amax.data(), transform_down); }},
+      {"Hadamard-16 and quantize bf16 along columns, own amax, nvfp4", rows16 + elements * 2,
+       "bytes: bf16 -> codes, scales of 16",
+       [&](int i) {
+         ms::hadamard_quantize_with(executor, input(i), view(ms::nvfp4{}, i, cols, rows), nearest, transform,
+                                    {.axis = ms::axis::col}, workspace);
+       }},
+      {"Hadamard-16 and fake-quantize bf16 along columns, nvfp4", twice, "bytes: bf16 -> bf16",
+       [&](int i) {
+         ms::hadamard_fake_quantize_into<ms::nvfp4>(executor, input(i), output(i), transform, down, workspace);
+       }},
+      {"fake-quantize rows, Hadamard-16 columns, nvfp4", elements * 6, "bytes: bf16 -> bf16, twice",
+       [&](int i) {
+         ms::hadamard_fake_quantize_both_into<ms::nvfp4>(executor, input(i), one_of_two(i, 0), one_of_two(i, 1),
+                                                         transform, options, options, workspace);
+       }},
+      {"the same, own amaxes, drawn", elements * 8, "bytes: bf16 -> bf16, twice",
+       [&](int i) {
+         const ms::quantize_options drawn{.rounding = ms::stochastic_floor8{5, 7}};
+         ms::hadamard_fake_quantize_both_into<ms::nvfp4>(executor, input(i), one_of_two(i, 0), one_of_two(i, 1),
+                                                         transform, drawn, drawn, workspace);
        }},
   };
   compare(std::to_string(rows) + "x" + std::to_string(cols), operations, rounds, batch, csv);

@@ -65,6 +65,7 @@ set(
   include/microscale/cuda/quantize_both.cuh
   include/microscale/cuda/quantize_square.cuh
   include/microscale/cuda/quantize.cuh
+  include/microscale/cuda/hadamard_quantize.cuh
   include/microscale/cuda/transpose.cuh
   include/microscale/cuda/native_gemm.cuh
   include/microscale/cuda/toolkit_formats.cuh

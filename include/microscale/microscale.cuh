@@ -7,6 +7,8 @@
 #include "cuda/executor.cuh"
 #include "cuda/gemm.cuh"
 #include "cuda/hadamard.cuh"
+#include "cuda/hadamard_amax.cuh"
+#include "cuda/hadamard_quantize.cuh"
 #include "cuda/quantize.cuh"
 #include "cuda/skinny_gemm.cuh"
 #include "cuda/transpose.cuh"

@@ -1,6 +1,7 @@
 // The kernels of whole, aligned blocks (quantize_rows.cuh, quantize_square.cuh, quantize_both.cuh) on the GPU against
 // the definition on the host: shapes that they take and some that they just do not, data that is made to hurt,
 // references at both ends of binary32.
+#include <microscale/cuda/hadamard_quantize.cuh>
 #include <microscale/tensor/hadamard_quantize.hpp>
 #include <microscale/tensor/quantized.hpp>
 
@@ -201,7 +202,7 @@ void test_both(results& r, const char* name) {
   }
 }
 
-template <class S, class T, class R>
+template <class S, class T, class R, bool Fake>
 void test_transformed(results& r, const char* name) {
   const scheme_facts f = facts_of<S>(name);
   random_source random(std::hash<std::string>{}(name) + 1 + R::random_bits);
@@ -213,13 +214,13 @@ void test_transformed(results& r, const char* name) {
     const auto rounding = draw_rounding<definition_of<R>>(random);
     const device_array<std::uint64_t> offset(std::vector<std::uint64_t>{stream_offset});
     float amax = 0;
-    ms::quantize_options options{.axis = random.below(2) ? ms::axis::row : ms::axis::col};
+    ms::quantize_options options{.axis = random.below(2) ? ms::axis::row : ms::axis::col, .rounding = rounding};
     auto device_options = options;
-    if (random.below(4) > 0) options.reference = &reference, device_options.reference = device_reference.data();
+    if (random.below(3) > 0) options.reference = &reference, device_options.reference = device_reference.data();
     if (random.below(2)) options.amax = &amax, device_options.amax = device_amax.data();
     const ms::hadamard_options transform{.size = random.below(3) == 0 ? 32 : 16,
                                          .signs = ms::hadamard_signs::drawn({random.bits64(), 1})};
-    const bool by_row = options.axis == ms::axis::row;
+    const bool by_row = options.axis == ms::axis::row, is_one_kernel = transform.size <= S::block::columns;
     ms::quantized<S> expected(by_row ? rows : cols, by_row ? cols : rows);
     on_device<S> got(expected);
     try {
@@ -231,7 +232,7 @@ void test_transformed(results& r, const char* name) {
     const auto mode = mode_on_device<R>(rounding, offset);
     const std::size_t bytes =
         ms::hadamard_quantize_workspace(ms::cuda{}, in.device_view(), got.view, mode, transform, device_options);
-    r.expect(bytes <= sizeof(float) || transform.size > S::block::columns, what + " takes a matrix");
+    r.expect(bytes <= sizeof(float) || !is_one_kernel, what + " takes a matrix");
     const device_array<std::byte> workspace(bytes);
     ms::hadamard_quantize_with(ms::cuda{}, in.device_view(), got.view, mode, transform, device_options,
                                std::span<std::byte>(workspace.data(), bytes));
@@ -239,6 +240,84 @@ void test_transformed(results& r, const char* name) {
     r.expect(got.equals(expected), what);
     r.expect(options.amax == nullptr || float_bits(device_amax.host()[0]) == float_bits(amax), what + ", amax");
     r.add_elements(in.dense.size());
+
+    if constexpr (Fake) {
+      std::vector<float> faked(in.dense.size());
+      const device_array<T> device_faked(in.dense.size());
+      const auto out = ms::matrix(device_faked.data(), rows, cols);
+      ms::hadamard_fake_quantize_into<S>(cores{}, in.host_view(), ms::matrix(faked.data(), rows, cols), transform,
+                                         options);
+      const std::size_t wanted =
+          ms::hadamard_fake_quantize_workspace<S>(ms::cuda{}, in.device_view(), out, transform, device_options);
+      r.expect(wanted <= sizeof(float) || !is_one_kernel, what + ", fake, takes a matrix");
+      const device_array<std::byte> room(wanted);
+      ms::hadamard_fake_quantize_into<S>(ms::cuda{}, in.device_view(), out, transform, device_options,
+                                         std::span<std::byte>(room.data(), wanted));
+      synchronize(what.c_str());
+      r.expect(same_elements(device_faked.host(), faked), what + ", fake");
+      r.expect(options.amax == nullptr || float_bits(device_amax.host()[0]) == float_bits(amax), what + ", fake, amax");
+      r.add_elements(in.dense.size());
+    }
+  }
+}
+
+// Rows as they are, columns transformed.
+template <class S, class T, class R>
+void test_both_transformed(results& r, const char* name) {
+  const scheme_facts f = facts_of<S>(name);
+  random_source random(std::hash<std::string>{}(name) + 2 + R::random_bits);
+  for (int i = 0; i < 2 * data_kinds; ++i) {
+    const shape size = {ms::round_up(both_shapes[i % 8].rows, index_t{16}), both_shapes[i % 8].cols};
+    const two_sided<T> in(size.rows, size.cols, static_cast<data_kind>(i % data_kinds), f, random.bits64());
+    const float reference = references[random.below(sizeof references / sizeof *references)];
+    const device_array<float> device_reference(std::vector<float>{reference}), device_amax(2);
+    const auto row_rounding = draw_rounding<R>(random), col_rounding = draw_rounding<R>(random);
+    const ms::hadamard_options transform{.size = size.rows % 32 == 0 && random.below(3) == 0 ? 32 : 16,
+                                         .signs = ms::hadamard_signs::drawn({random.bits64(), 1})};
+    float amax[2] = {};
+    ms::quantize_options row{.rounding = row_rounding}, col{.rounding = col_rounding};
+    auto device_row = row, device_col = col;
+    if (random.below(2)) row.reference = &reference, device_row.reference = device_reference.data();
+    if (random.below(2)) col.reference = &reference, device_col.reference = device_reference.data();
+    if (random.below(2)) row.amax = amax, device_row.amax = device_amax.data();
+    if (random.below(2)) col.amax = amax + 1, device_col.amax = device_amax.data() + 1;
+    const std::string what = std::string(name) + " both transformed, case " + std::to_string(i);
+    both_outputs<S> expected(size.rows, size.cols);
+    on_device<S> rows(expected.rows), cols(expected.cols);
+    try {
+      ms::hadamard_quantize_both_with(cores{}, in.host_view(), expected.rows.view(), expected.cols.view(), row_rounding,
+                                      col_rounding, transform, row, col);
+    } catch (const ms::error&) {
+      continue;
+    }
+    const std::size_t bytes = ms::hadamard_quantize_both_workspace(ms::cuda{}, in.device_view(), rows.view, cols.view,
+                                                                   transform, device_row, device_col);
+    const device_array<std::byte> workspace(bytes);
+    ms::hadamard_quantize_both_with(ms::cuda{}, in.device_view(), rows.view, cols.view, row_rounding, col_rounding,
+                                    transform, device_row, device_col, std::span<std::byte>(workspace.data(), bytes));
+    synchronize(what.c_str());
+    r.expect(rows.equals(expected.rows), what + ", rows");
+    r.expect(cols.equals(expected.cols), what + ", columns");
+    const auto got_amax = device_amax.host();
+    r.expect(row.amax == nullptr || float_bits(got_amax[0]) == float_bits(amax[0]), what + ", amax of rows");
+    r.expect(col.amax == nullptr || float_bits(got_amax[1]) == float_bits(amax[1]), what + ", amax of columns");
+
+    std::vector<float> faked_rows(in.dense.size()), faked_cols(in.dense.size());
+    const device_array<T> device_rows(in.dense.size()), device_cols(in.dense.size());
+    const auto out_rows = ms::matrix(device_rows.data(), size.rows, size.cols);
+    const auto out_cols = ms::matrix(device_cols.data(), size.rows, size.cols);
+    ms::hadamard_fake_quantize_both_into<S>(cores{}, in.host_view(),
+                                            ms::matrix(faked_rows.data(), size.rows, size.cols),
+                                            ms::matrix(faked_cols.data(), size.rows, size.cols), transform, row, col);
+    const std::size_t wanted = ms::hadamard_fake_quantize_both_workspace<S>(ms::cuda{}, in.device_view(), out_cols,
+                                                                            transform, device_row, device_col);
+    const device_array<std::byte> room(wanted);
+    ms::hadamard_fake_quantize_both_into<S>(ms::cuda{}, in.device_view(), out_rows, out_cols, transform, device_row,
+                                            device_col, std::span<std::byte>(room.data(), wanted));
+    synchronize(what.c_str());
+    r.expect(same_elements(device_rows.host(), faked_rows), what + ", fake rows");
+    r.expect(same_elements(device_cols.host(), faked_cols), what + ", fake columns");
+    r.add_elements(in.dense.size() * 4);
   }
 }
 
@@ -289,7 +368,7 @@ int main(int argc, char** argv) {
   using late = ms::with_stream_offset<draws>;
   test_form<ms::ue5m3_fp4, late, bf16, true>(t, "ue5m3_fp4", cases);
   test_both<ms::ue5m3_fp4, bf16, late, false>(r, "ue5m3_fp4");
-  test_transformed<ms::ue5m3_fp4, bf16, late>(r, "ue5m3_fp4");
+  test_transformed<ms::ue5m3_fp4, bf16, late, false>(r, "ue5m3_fp4");
   test_form<ms::mxfp4, ms::with_stream_offset<ms::stochastic_floor8>, float>(t, "mxfp4", cases);
   r.end_group("streams that kernels read");
   test_form<ms::ue5m3_fp4_b32, near, bf16>(t, "ue5m3_fp4_b32", cases);
@@ -299,8 +378,9 @@ int main(int argc, char** argv) {
   test_decode<ms::ue5m3_fp4>(t, r, "ue5m3_fp4");
   test_both<ms::ue5m3_fp4, bf16, near, true>(r, "ue5m3_fp4");
   test_both<ms::ue5m3_fp4, bf16, draws, false>(r, "ue5m3_fp4");
-  test_transformed<ms::ue5m3_fp4, bf16, near>(r, "ue5m3_fp4");
-  test_transformed<ms::ue5m3_fp4, bf16, draws>(r, "ue5m3_fp4");
+  test_transformed<ms::ue5m3_fp4, bf16, near, false>(r, "ue5m3_fp4");
+  test_transformed<ms::ue5m3_fp4, bf16, draws, false>(r, "ue5m3_fp4");
+  test_transformed<ms::ue5m3_fp4_b32, bf16, near, false>(r, "ue5m3_fp4_b32");
   r.end_group("ue5m3_fp4");
   test_form<ms::nvfp4, near, bf16>(t, "nvfp4", cases);
   test_form<ms::nvfp4, draws, float>(t, "nvfp4", cases);
@@ -310,7 +390,11 @@ int main(int argc, char** argv) {
   test_form<ms::with_nonfinite<ms::nvfp4, ms::nonfinite::poison>, draws, bf16>(t, "nvfp4, poison", cases);
   test_form<ms::nvfp4, ms::stochastic_floor8, bf16, true>(t, "nvfp4, floor", cases);
   test_both<ms::nvfp4, bf16, ms::stochastic_floor8, true>(r, "nvfp4, floor");
-  test_transformed<ms::nvfp4, float, ms::stochastic_floor8>(r, "nvfp4, floor");
+  test_transformed<ms::nvfp4, float, ms::stochastic_floor8, true>(r, "nvfp4, floor");
+  test_transformed<ms::nvfp4, bf16, ms::stochastic_floor8, true>(r, "nvfp4, floor");
+  test_transformed<ms::nvfp4, bf16, near, true>(r, "nvfp4");
+  test_both_transformed<ms::nvfp4, bf16, ms::stochastic_floor8>(r, "nvfp4, floor");
+  test_both_transformed<ms::nvfp4, bf16, near>(r, "nvfp4");
   test_decode<ms::nvfp4>(t, r, "nvfp4");
   r.end_group("nvfp4");
   test_form<ms::mxfp4, near, bf16, true>(t, "mxfp4", cases);
@@ -319,7 +403,7 @@ int main(int argc, char** argv) {
   test_form<ms::mxfp4_ceil_2d, near, bf16>(t, "mxfp4_ceil_2d", cases);
   test_decode<ms::mxfp4>(t, r, "mxfp4");
   test_decode<ms::mxfp8_e4m3>(t, r, "mxfp8_e4m3");
-  test_transformed<ms::mxfp4, float, near>(r, "mxfp4");
+  test_transformed<ms::mxfp4, float, near, false>(r, "mxfp4");
   test_both<ms::mxfp4, float, near, false>(r, "mxfp4");
   r.end_group("mxfp4");
   return r.finish();

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <microscale/cuda/hadamard.cuh>
 #include <microscale/cuda/quantize.cuh>
 #include <microscale/tensor/quantize.hpp>
 

@@ -234,3 +234,80 @@ TEST_CASE("transformed and quantized: the codes of the transform in FP32, its am
     CHECK(read(got.view()) == read(expected.view()));
   }
 }
+
+TEST_CASE("transformed and fake-quantized: the values of the transform's codes, in place too, from and to BF16") {
+  constexpr index_t rows = 32, cols = 48;
+  const std::vector<float> x = difficult(rows, cols, 8);
+  std::vector<ms::value<ms::bf16>> narrow(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) narrow[i] = ms::from_float<ms::value<ms::bf16>>(x[i]);
+  const ms::hadamard_options transform{.signs = ms::hadamard_signs::drawn({5, 6})};
+  for (const ms::axis axis : {ms::axis::row, ms::axis::col}) {
+    const ms::quantize_options options{.axis = axis, .rounding = ms::stochastic_midpoint8{3, 4}};
+    const auto expected = [&](const auto& in) {
+      std::vector<float> y(x.size());
+      ms::hadamard_into(ms::sequential{}, in, ms::matrix(y, rows, cols), {.signs = transform.signs, .axis = axis});
+      ms::fake_quantize_into<ms::nvfp4>(ms::sequential{}, ms::matrix(y, rows, cols), ms::matrix(y, rows, cols),
+                                        options);
+      return y;
+    };
+    std::vector<float> got = x;
+    ms::hadamard_fake_quantize_into<ms::nvfp4>(ms::sequential{}, ms::matrix(got, rows, cols),
+                                               ms::matrix(got, rows, cols), transform, options);
+    CHECK(different(got, expected(ms::matrix(x, rows, cols))) == 0);
+    const std::vector<float> from_narrow = expected(ms::matrix(narrow, rows, cols));
+    std::vector<ms::value<ms::bf16>> out(x.size());
+    ms::hadamard_fake_quantize_into<ms::nvfp4>(backwards{}, ms::matrix(narrow, rows, cols), ms::matrix(out, rows, cols),
+                                               transform, options);
+    int wrong = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      wrong += out[i].code() != ms::from_float<ms::value<ms::bf16>>(from_narrow[i]).code();
+    }
+    CHECK(wrong == 0);
+  }
+  CHECK(says(message_of([&] {
+               std::vector<float> out(x.size());
+               ms::hadamard_fake_quantize_into<ms::nvfp4>(ms::sequential{}, ms::matrix(x, rows, cols),
+                                                          ms::matrix(out, cols, rows), transform);
+             }),
+             "output shape: expected 32 x 48, got 48 x 32"));
+}
+
+TEST_CASE("both axes: rows as they are, columns transformed, each under its own amax and its own draws") {
+  constexpr index_t rows = 32, cols = 48;
+  const std::vector<float> x = difficult(rows, cols, 9);
+  const auto in = ms::matrix(x, rows, cols);
+  const ms::hadamard_options transform{.signs = ms::hadamard_signs::transformer_engine()};
+  float amax[4] = {};
+  const auto options = [&](std::uint64_t stream, float* at) {
+    return ms::quantize_options{.rounding = ms::stochastic_midpoint8{1, stream}, .amax = at};
+  };
+  auto down = options(2, amax + 1);
+  down.axis = ms::axis::col;
+
+  guarded<ms::nvfp4> row(rows, cols), col(cols, rows), wanted_row(rows, cols), wanted_col(cols, rows);
+  ms::hadamard_quantize_both_into(backwards{}, in, row.view(), col.view(), transform, options(1, amax + 2),
+                                  options(2, amax + 3));
+  ms::quantize_into(ms::sequential{}, in, wanted_row.view(), options(1, amax));
+  ms::hadamard_quantize_into(ms::sequential{}, in, wanted_col.view(), transform, down);
+  CHECK(!(row.spilled() || col.spilled()));
+  CHECK(read(row.view()) == read(wanted_row.view()));
+  CHECK(read(col.view()) == read(wanted_col.view()));
+  CHECK((amax[0] == amax[2] && amax[1] == amax[3] && amax[0] != amax[1]));
+
+  std::vector<float> fake_row(x.size()), fake_col(x.size()), want_row(x.size()), want_col(x.size());
+  ms::hadamard_fake_quantize_both_into<ms::nvfp4>(backwards{}, in, ms::matrix(fake_row, rows, cols),
+                                                  ms::matrix(fake_col, rows, cols), transform, options(1, nullptr),
+                                                  options(2, nullptr));
+  ms::fake_quantize_into<ms::nvfp4>(ms::sequential{}, in, ms::matrix(want_row, rows, cols), options(1, nullptr));
+  ms::hadamard_fake_quantize_into<ms::nvfp4>(ms::sequential{}, in, ms::matrix(want_col, rows, cols), transform, down);
+  CHECK(different(fake_row, want_row) == 0);
+  CHECK(different(fake_col, want_col) == 0);
+
+  // Whatever is wrong is said before anything is written.
+  CHECK(says(message_of([&] {
+               ms::hadamard_quantize_both_into(ms::sequential{}, ms::matrix(x, 24, 64),
+                                               guarded<ms::nvfp4>(24, 64).view(), guarded<ms::nvfp4>(64, 24).view(),
+                                               transform);
+             }),
+             "length of a Hadamard transform: expected a multiple of 16, got 24"));
+}

@@ -16,8 +16,6 @@
 #include "../tensor/options.hpp"
 #include "../tensor/quantized.hpp"
 #include "amax.cuh"
-#include "hadamard.cuh"
-#include "hadamard_amax.cuh"
 #include "quantize_both.cuh"
 #include "quantize_call.cuh"
 #include "quantize_rows.cuh"
@@ -312,15 +310,19 @@ quantize_call<S, T> describe_quantize(const cuda& executor, matrix_view<const T>
   return call;
 }
 
-// The floats that a call without a reference keeps its amax, or those of its tiles, in.
-template <class S, class T>
-float* own_amax_memory(const quantize_call<S, T>& call, std::span<std::byte> workspace) {
-  const std::size_t needed = static_cast<std::size_t>(call.tiles) * sizeof(float);
+// The floats of a workspace.
+inline float* amax_memory(index_t count, std::span<std::byte> workspace) {
+  const std::size_t needed = static_cast<std::size_t>(count) * sizeof(float);
   if (workspace.size() < needed || !is_aligned(workspace.data(), 0, alignof(float))) {
     fail("quantization workspace", std::to_string(needed) + " bytes of device memory, aligned to 4",
          std::to_string(workspace.size()) + " bytes");
   }
   return reinterpret_cast<float*>(workspace.data());
+}
+// Those that a call without a reference keeps its amax, or those of its tiles, in.
+template <class S, class T>
+float* own_amax_memory(const quantize_call<S, T>& call, std::span<std::byte> workspace) {
+  return amax_memory(call.tiles, workspace);
 }
 
 // Enqueues the amax of `in`, or of its tiles, where that is this call's reference, and describes the call.
@@ -572,128 +574,6 @@ void fake_quantize_both_into(const cuda& executor, matrix_view<T> in, matrix_vie
   if (done) return;
   fake_quantize_into<S>(executor, in, rows, row, workspace);
   fake_quantize_into<S>(executor, in, cols, col, workspace);
-}
-
-// ---------------------------------------------------------------------------------------------------------------
-// The Hadamard transform and quantization in one pass.
-
-namespace detail::device {
-
-// Calls f with the transform that a kernel of whole blocks applies in registers, and returns whether there is one.
-template <class S, class T, class F>
-bool with_run_transform(const hadamard_options& options, F&& f) {
-  constexpr int n = S::block::columns;
-  if (options.size == 16) return f(hadamard_transform<T, 16>(options.signs));
-  if constexpr (n % 32 == 0) {
-    if (options.size == 32) return f(hadamard_transform<T, 32>(options.signs));
-  }
-  return false;
-}
-
-// Whether one kernel transforms and quantizes, given a reference.
-template <class R, class S, class T, class Sink>
-bool fits_transformed(const quantize_call<S, T>& call, const Sink& sink, const hadamard_options& transform) {
-  if constexpr (run_scheme<S, R> && S::block::rows == 1) {
-    const bool fits = fits_rows(call, sink) || fits_columns(call, sink);
-    return fits && with_run_transform<S, T>(transform, [](const auto&) { return true; });
-  } else {
-    return false;
-  }
-}
-
-// That kernel, where it fits, after the amax of the transform where that is the reference. `transform` has the axis of
-// the call.
-template <class R, class S, class T, class Sink>
-bool try_transformed(const cuda& executor, const char* what, quantize_call<S, T> call, const Sink& sink,
-                     const hadamard_options& transform, std::span<std::byte> workspace) {
-  if (!fits_transformed<R>(call, sink, transform)) return false;
-  if constexpr (run_scheme<S, R> && S::block::rows == 1) {
-    if (call.own_reference) {
-      float* const own = own_amax_memory(call, workspace);
-      hadamard_amax_into(executor, input_of(call), own, transform);
-      call.reference = own;
-    }
-    const bool by_rows = fits_rows(call, sink);
-    if (!by_rows && call.amax != nullptr) hadamard_amax_into(executor, input_of(call), call.amax, transform);
-    with_run_transform<S, T>(transform, [&](const auto& run) {
-      by_rows ? launch_rows<R>(executor, what, call, sink, run) : launch_columns<R>(executor, what, call, sink, run);
-      return true;
-    });
-  }
-  return true;
-}
-
-inline hadamard_options along(hadamard_options transform, axis direction) {
-  transform.axis = direction;
-  return transform;
-}
-
-// The workspace of a call that is not one kernel: the transformed matrix in front, what quantizing it wants behind.
-template <class T>
-matrix_view<float> transformed_memory(const matrix_view<T>& in, std::span<std::byte> workspace, std::size_t needed) {
-  if (workspace.size() < needed || !is_aligned(workspace.data(), 0, alignof(float))) {
-    fail("workspace of a transform and quantization", std::to_string(needed) + " bytes of device memory, aligned to 4",
-         std::to_string(workspace.size()) + " bytes");
-  }
-  return matrix(reinterpret_cast<float*>(workspace.data()), in.rows, in.cols);
-}
-
-}  // namespace detail::device
-
-// How many bytes of device workspace hadamard_quantize_into wants at most: room for the transformed matrix, which only
-// calls want that are not one kernel, and for its amax.
-template <class T, quantization_scheme S>
-constexpr std::size_t hadamard_quantize_workspace(const cuda& executor, matrix_view<T> in, const quantized_view<S>& out,
-                                                  const quantize_options& options = {}) {
-  return static_cast<std::size_t>(in.rows * in.cols) * sizeof(float) + quantize_workspace(executor, in, out, options);
-}
-
-// The same of hadamard_quantize_with and this rounding, exactly: for these matrices, where they lie, and this
-// transform.
-template <class T, quantization_scheme S, rounding_mode R>
-requires matrix_element<std::remove_const_t<T>> std::size_t hadamard_quantize_workspace(
-    const cuda& executor, matrix_view<T> in, const quantized_view<S>& out, const R& rounding,
-    const hadamard_options& transform, const quantize_options& options = {}) {
-  using element = std::remove_const_t<T>;
-  auto call = detail::device::describe_quantize<S, R, element>(executor, in, rounding, options, out.tile);
-  const auto sink = detail::device::sink_of(out, call);
-  return detail::device::fits_transformed<R>(call, sink, transform)
-             ? quantize_workspace(executor, in, out, options)
-             : hadamard_quantize_workspace(executor, in, out, options);
-}
-
-// Quantizes the Hadamard transform of `in`, as the host's hadamard_quantize_with does. One kernel, after one for the
-// amax of the transform where no reference is given, where the transform has size 16, or 32 under blocks of 32, and
-// quantize_both_with would take one kernel; otherwise the transform goes through the workspace.
-template <class T, quantization_scheme S, rounding_mode R>
-requires matrix_element<std::remove_const_t<T>>
-void hadamard_quantize_with(const cuda& executor, matrix_view<T> in, quantized_view<S> out, R rounding,
-                            const hadamard_options& transform, const quantize_options& options = {},
-                            std::span<std::byte> workspace = {}) {
-  using element = std::remove_const_t<T>;
-  detail::check_matrix("input", in);
-  detail::check_quantized("output", out);
-  detail::check_stored_shape(in, out, options.axis);
-  detail::check_hadamard(transform, options.axis == axis::row ? in.cols : in.rows);
-  const hadamard_options run = detail::device::along(transform, options.axis);
-  auto call = detail::device::describe_quantize<S, R, element>(executor, in, rounding, options, out.tile);
-  const auto sink = detail::device::sink_of(out, call);
-  if (detail::device::try_transformed<R>(executor, "transform and quantize", call, sink, run, workspace)) return;
-  const std::size_t needed = hadamard_quantize_workspace(executor, in, out, options);
-  const auto transformed = detail::device::transformed_memory(in, workspace, needed);
-  hadamard_into(executor, in, transformed, run);
-  quantize_with(executor, transformed, out, rounding, options,
-                workspace.subspan(static_cast<std::size_t>(in.rows * in.cols) * sizeof(float)));
-}
-
-// The same with the rounding mode that the options name.
-template <class T, quantization_scheme S>
-requires matrix_element<std::remove_const_t<T>>
-void hadamard_quantize_into(const cuda& executor, matrix_view<T> in, quantized_view<S> out,
-                            const hadamard_options& transform, const quantize_options& options = {},
-                            std::span<std::byte> workspace = {}) {
-  std::visit([&](auto rounding) { hadamard_quantize_with(executor, in, out, rounding, transform, options, workspace); },
-             options.rounding);
 }
 
 // Owning forms hold host memory; on the device, memory is the caller's.

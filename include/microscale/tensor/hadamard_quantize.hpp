@@ -81,6 +81,69 @@ void hadamard_quantize_into(const Executor& executor, matrix_view<T> in, quantiz
              options.rounding);
 }
 
+// Fake quantization of the Hadamard transform of `in`: hadamard_into to FP32 along options.axis (transform.axis is not
+// read), then fake_quantize_into. What comes out is of the transform, which is not undone. `out` may be the same
+// memory.
+template <quantization_scheme S, host_executor Executor, readable_element T, matrix_element U>
+void hadamard_fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view<U> out,
+                                 hadamard_options transform, const quantize_options& options = {}) {
+  detail::check_matrix("input", in);
+  detail::check_matrix("output", out);
+  detail::check_same_shape(in, out);
+  std::vector<float> transformed(static_cast<std::size_t>(in.rows * in.cols));
+  const auto middle = matrix(transformed.data(), in.rows, in.cols);
+  transform.axis = options.axis;
+  hadamard_into(executor, in, middle, transform);
+  fake_quantize_into<S>(executor, middle, out, options);
+}
+
+// Quantizes along the rows into `rows` and the Hadamard transform along the columns into `cols` (the transpose,
+// K-major): quantize_with and hadamard_quantize_with, each with its own rounding and options, whose axes are not read.
+// What a training step wants of X and of dY where the weight gradient's operands are transformed.
+template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode RowR, rounding_mode ColR>
+void hadamard_quantize_both_with(const Executor& executor, matrix_view<T> in, quantized_view<S> rows,
+                                 quantized_view<S> cols, RowR row_rounding, ColR col_rounding,
+                                 const hadamard_options& transform, quantize_options row_options = {},
+                                 quantize_options col_options = {}) {
+  row_options.axis = axis::row;
+  col_options.axis = axis::col;
+  detail::check_quantized("output along columns", cols);
+  detail::check_stored_shape(in, cols, axis::col);
+  detail::check_hadamard(transform, in.rows);
+  quantize_with(executor, in, rows, row_rounding, row_options);
+  hadamard_quantize_with(executor, in, cols, col_rounding, transform, col_options);
+}
+
+// The same with the rounding modes that the options name. Host executors need no workspace.
+template <host_executor Executor, readable_element T, quantization_scheme S>
+void hadamard_quantize_both_into(const Executor& executor, matrix_view<T> in, quantized_view<S> rows,
+                                 quantized_view<S> cols, const hadamard_options& transform,
+                                 quantize_options row_options = {}, quantize_options col_options = {},
+                                 std::span<std::byte> /*workspace*/ = {}) {
+  row_options.axis = axis::row;
+  col_options.axis = axis::col;
+  detail::check_quantized("output along columns", cols);
+  detail::check_stored_shape(in, cols, axis::col);
+  detail::check_hadamard(transform, in.rows);
+  quantize_into(executor, in, rows, row_options);
+  hadamard_quantize_into(executor, in, cols, transform, col_options);
+}
+
+// fake_quantize_into along the rows into `rows`, and hadamard_fake_quantize_into along the columns into `cols`; neither
+// may overlap the input.
+template <quantization_scheme S, host_executor Executor, readable_element T, matrix_element U>
+void hadamard_fake_quantize_both_into(const Executor& executor, matrix_view<T> in, matrix_view<U> rows,
+                                      matrix_view<U> cols, const hadamard_options& transform,
+                                      quantize_options row_options = {}, quantize_options col_options = {}) {
+  row_options.axis = axis::row;
+  col_options.axis = axis::col;
+  detail::check_matrix("output along columns", cols);
+  detail::check_same_shape(in, cols);
+  detail::check_hadamard(transform, in.rows);
+  fake_quantize_into<S>(executor, in, rows, row_options);
+  hadamard_fake_quantize_into<S>(executor, in, cols, transform, col_options);
+}
+
 namespace detail {
 
 template <int Size, quantization_scheme S, class T, rounding_mode R>
