@@ -3,6 +3,7 @@
 
 #include <microscale/host/executor.hpp>
 #include <microscale/tensor/gemm.hpp>
+#include <microscale/tensor/hadamard_quantize.hpp>
 #include <microscale/tensor/quantized.hpp>
 
 #include "typed.hpp"
@@ -44,7 +45,13 @@ class cpu_scheme final : public scheme_operations {
   void quantize_to(const place& at, const matrix_memory& in, const ms::quantized_view<S>& out,
                    const quantize_request& request) const {
     with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
-      with_view(in, [&](auto view) { ms::quantize_with(cpu::executor(at), view, out, rounding, options_of(request)); });
+      with_view(in, [&](auto view) {
+        if (request.transform) {
+          ms::hadamard_quantize_with(cpu::executor(at), view, out, rounding, *request.transform, options_of(request));
+        } else {
+          ms::quantize_with(cpu::executor(at), view, out, rounding, options_of(request));
+        }
+      });
     });
   }
 

@@ -3,6 +3,7 @@
 
 #include <microscale/cuda/amax.cuh>
 #include <microscale/cuda/gemm.cuh>
+#include <microscale/cuda/hadamard_quantize.cuh>
 #include <microscale/cuda/quantize.cuh>
 
 #include "typed.hpp"
@@ -45,15 +46,21 @@ void with_mode(Roundings built, const std::string& scheme, const quantize_reques
   });
 }
 
-// The decode multiplier of a stored datum, and of a reference that is yet to become one.
+// The decode multiplier of a stored datum.
 template <ms::quantization_scheme S>
 __global__ void stored_multiplier_kernel(const float* datum, float* multiplier) {
   *multiplier = S::from_stored(*datum).decode;
 }
-template <ms::quantization_scheme S>
-__global__ void multiplier_kernel(const float* reference, bool own, int target, float* multiplier) {
-  *multiplier = ms::detail::device::derive_factors<S>(*reference, own, target).back.decode;
-}
+
+// Decoded, with the decode multiplier of the tensor scale beside.
+template <class S, class U>
+struct operand_sink : ms::detail::device::decoded_sink<S, U> {
+  float* multiplier = nullptr;
+
+  __device__ void write_datum(index_t, float datum) const {
+    if (multiplier != nullptr) *multiplier = S::from_stored(datum).decode;
+  }
+};
 
 template <ms::quantization_scheme S, class Roundings>
 class cuda_scheme final : public scheme_operations {
@@ -62,12 +69,43 @@ class cuda_scheme final : public scheme_operations {
 
   const scheme_facts& facts() const override { return facts_; }
 
+  std::size_t workspace(const matrix_memory& in, const packed_memory& out,
+                        const quantize_request& request) const override {
+    std::size_t bytes = 0;
+    with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
+      with_view(in, [&](auto view) {
+        const auto q = view_of<S>(out);
+        const auto options = options_of(request);
+        bytes = request.transform
+                    ? ms::hadamard_quantize_workspace(ms::cuda{}, view, q, rounding, *request.transform, options)
+                    : ms::quantize_workspace(ms::cuda{}, view, q, options);
+      });
+    });
+    return bytes;
+  }
+  std::size_t workspace(const matrix_memory& in, const matrix_memory& out,
+                        const quantize_request& request) const override {
+    std::size_t bytes = S::has_tensor_scale && request.reference == nullptr ? sizeof(float) : 0;
+    if (!request.transform) return bytes;
+    with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
+      with_view(in, [&](auto view) {
+        if (!fits_transformed(view, view_of<bfloat16_t>(out), rounding, request)) bytes += transformed_bytes(in);
+      });
+    });
+    return bytes;
+  }
+
   void quantize(const place& at, const matrix_memory& in, const packed_memory& out,
                 const quantize_request& request) const override {
     with_mode(Roundings{}, facts_.name, request, [&](auto rounding) {
       with_view(in, [&](auto view) {
-        ms::quantize_with(cuda::executor(at), view, view_of<S>(out), rounding, options_of(request),
-                          workspace_of(request));
+        if (request.transform) {
+          ms::hadamard_quantize_with(cuda::executor(at), view, view_of<S>(out), rounding, *request.transform,
+                                     options_of(request), request.workspace);
+        } else {
+          ms::quantize_with(cuda::executor(at), view, view_of<S>(out), rounding, options_of(request),
+                            request.workspace);
+        }
       });
     });
   }
@@ -108,23 +146,38 @@ class cuda_scheme final : public scheme_operations {
 
   void fake_quantize_both(const place& at, const matrix_memory& in, const matrix_memory& rows,
                           const matrix_memory& cols, const quantize_request& row_request,
-                          const quantize_request& col_request, float* multiplier) const override {
+                          const quantize_request& col_request, float* row_multiplier,
+                          float* col_multiplier) const override {
     bool done = false;
     if (row_request.rounding == col_request.rounding) {
       with_mode(Roundings{}, facts_.name, row_request, [&]<class R>(R rounding) {
         with_view(in, [&](auto from) {
           done = run_both(at, from, view_of<bfloat16_t>(rows), view_of<bfloat16_t>(cols), rounding,
-                          mode_of<R>::from(col_request), row_request, col_request, multiplier);
+                          mode_of<R>::from(col_request), row_request, col_request, row_multiplier, col_multiplier);
         });
       });
     }
-    if (!done) scheme_operations::fake_quantize_both(at, in, rows, cols, row_request, col_request, multiplier);
+    if (done) return;
+    scheme_operations::fake_quantize_both(at, in, rows, cols, row_request, col_request, row_multiplier, col_multiplier);
   }
 
  private:
-  static std::span<std::byte> workspace_of(const quantize_request& request) {
-    if (request.workspace == nullptr) return {};
-    return {reinterpret_cast<std::byte*>(request.workspace), sizeof(float)};
+  static std::size_t transformed_bytes(const matrix_memory& m) {
+    return static_cast<std::size_t>(m.rows * m.cols) * sizeof(float);
+  }
+  static ms::hadamard_options transform_of(const quantize_request& request) {
+    return ms::detail::device::along(*request.transform, request.axis);
+  }
+
+  // Whether an operand is transformed and quantized by one kernel.
+  template <class R, class T>
+  static bool fits_transformed(ms::matrix_view<T> in, ms::matrix_view<bfloat16_t> out, R rounding,
+                               const quantize_request& request) {
+    namespace device = ms::detail::device;
+    using Q = operand_of<S>;
+    return device::fits_transformed<R>(
+        device::describe_quantize<Q, R, T>(ms::cuda{}, in, rounding, options_of(request)),
+        operand_sink<Q, bfloat16_t>{{device::as_stored(out, request.axis)}, nullptr}, *request.transform);
   }
 
   // Decodes as Q, which is S or operand_of<S>.
@@ -134,44 +187,48 @@ class cuda_scheme final : public scheme_operations {
     namespace device = ms::detail::device;
     if (in.empty()) return;
     const ms::cuda executor = cuda::executor(at);
-    const auto call =
-        device::begin_quantize<Q, R, T>(executor, in, rounding, options_of(request), workspace_of(request));
-    derive_multiplier(executor, call, call.reference, multiplier);
-    device::launch_quantize<R>(executor, "fake quantization", call,
-                               device::decoded_sink<Q, U>{device::as_stored(out, request.axis)});
+    const auto options = options_of(request);
+    const operand_sink<Q, U> sink{{device::as_stored(out, request.axis)}, multiplier};
+    if (!request.transform) {
+      const auto call = device::begin_quantize<Q, R, T>(executor, in, rounding, options, request.workspace);
+      return device::launch_quantize<R>(executor, "fake quantization", call, sink);
+    }
+    const auto call = device::describe_quantize<Q, R, T>(executor, in, rounding, options);
+    if (device::try_transformed<R>(executor, "transform and fake quantization", call, sink, transform_of(request),
+                                   request.workspace)) {
+      return;
+    }
+    const std::size_t bytes = static_cast<std::size_t>(in.rows * in.cols) * sizeof(float);
+    const auto transformed = device::transformed_memory(in, request.workspace, bytes);
+    ms::hadamard_into(executor, in, transformed, transform_of(request));
+    quantize_request rest = request;
+    rest.transform.reset();
+    rest.workspace = request.workspace.subspan(bytes);
+    run<Q>(at, transformed, out, rounding, rest, multiplier);
   }
 
   // Both axes from one read, where the library has a kernel for that; false where it has none.
   template <class R, class T>
   static bool run_both(const place& at, ms::matrix_view<T> in, ms::matrix_view<bfloat16_t> rows,
                        ms::matrix_view<bfloat16_t> cols, R row_rounding, R col_rounding,
-                       const quantize_request& row_request, const quantize_request& col_request, float* multiplier) {
+                       const quantize_request& row_request, const quantize_request& col_request, float* row_multiplier,
+                       float* col_multiplier) {
     namespace device = ms::detail::device;
     using operand = operand_of<S>;
     if constexpr (device::run_scheme<operand, R> && S::block::rows == 1) {
-      if (in.empty()) return false;
+      if (in.empty() || row_request.transform) return false;
       const ms::cuda executor = cuda::executor(at);
       const auto row = device::describe_quantize<operand, R, T>(executor, in, row_rounding, options_of(row_request));
       const auto col = device::describe_quantize<operand, R, T>(executor, in, col_rounding, options_of(col_request));
-      if (!device::try_both<R, operand, T>(
-              executor, "fake quantization along both axes", in, workspace_of(row_request), row, col,
-              device::decoded_sink<operand, bfloat16_t>{device::as_stored(rows, ms::axis::row)},
-              device::decoded_sink<operand, bfloat16_t>{device::as_stored(cols, ms::axis::col)})) {
-        return false;
-      }
-      derive_multiplier(executor, row, row.own_reference ? row_request.workspace : row.reference, multiplier);
-      return true;
+      const operand_sink<operand, bfloat16_t> row_sink{{device::as_stored(rows, ms::axis::row)}, row_multiplier};
+      const operand_sink<operand, bfloat16_t> col_sink{{device::as_stored(cols, ms::axis::col)}, col_multiplier};
+      const char* const what = "fake quantization along both axes";
+      return col_request.transform ? device::try_both_transformed<R>(executor, what, row_request.workspace, row, col,
+                                                                     row_sink, col_sink, transform_of(col_request))
+                                   : device::try_both<R, operand, T>(executor, what, in, row_request.workspace, row,
+                                                                     col, row_sink, col_sink);
     } else {
       return false;
-    }
-  }
-
-  // Where the scheme has a tensor scale, its decode multiplier from the call's reference.
-  template <class Call>
-  static void derive_multiplier(const ms::cuda& executor, const Call& call, const float* reference, float* multiplier) {
-    if constexpr (S::has_tensor_scale) {
-      if (multiplier == nullptr) return;
-      multiplier_kernel<S><<<1, 1, 0, executor.stream>>>(reference, call.own_reference, call.target, multiplier);
     }
   }
 

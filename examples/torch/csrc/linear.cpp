@@ -50,16 +50,8 @@ class layer_call {
   bool is_vendor() const { return is_vendor_; }
 
   // Transformed along the reduction dimension, then quantized along it.
-  prepared prepare(const Tensor& m, const operand_description& d, ms::axis along, ms::operand_role operand,
+  prepared prepare(const Tensor& x, const operand_description& d, ms::axis along, ms::operand_role operand,
                    ms::gemm_role gemm) const {
-    Tensor x = m;
-    if (d.transform_size > 1) {
-      // Both operands of a product share their signs: those of X.
-      const ms::random_key key{
-          at_.seed, ms::random_stream(at_, layer_, ms::operand_role::activation, gemm, ms::draw_purpose::signs)};
-      x = at::empty(m.sizes(), m.options().dtype(at::kFloat));
-      transform_to(m, x, {.size = d.transform_size, .signs = d.signs(key), .axis = along});
-    }
     const scheme_operations& scheme = find_scheme(backend_of(x), d.scheme);
     const quantize_request request = request_for(d, along, operand, gemm);
     prepared p;
@@ -80,8 +72,7 @@ class layer_call {
                                              const operand_description& second, ms::operand_role operand,
                                              ms::gemm_role first_gemm, ms::gemm_role second_gemm) const {
     using ms::axis;
-    const bool at_once =
-        is_vendor_ && first.scheme == second.scheme && first.transform_size == 1 && second.transform_size == 1;
+    const bool at_once = is_vendor_ && first.scheme == second.scheme && first.transform_size == 1;
     if (!at_once) {
       return {prepare(m, first, axis::row, operand, first_gemm), prepare(m, second, axis::col, operand, second_gemm)};
     }
@@ -91,11 +82,10 @@ class layer_call {
     a.scheme = b.scheme = first.scheme;
     a.decoded = {operand_memory(), Tensor(), axis::row};
     b.decoded = {operand_memory(), Tensor(), axis::col};
-    fake_quantize_both_to(m, a.decoded.values, b.decoded.values, scheme,
-                          request_for(first, axis::row, operand, first_gemm),
-                          request_for(second, axis::col, operand, second_gemm), &a.decoded.multiplier);
-    if (!scheme.facts().has_tensor_scale) a.decoded.multiplier = Tensor();
-    b.decoded.multiplier = a.decoded.multiplier;
+    fake_quantize_both_to(
+        m, a.decoded.values, b.decoded.values, scheme, request_for(first, axis::row, operand, first_gemm),
+        request_for(second, axis::col, operand, second_gemm), &a.decoded.multiplier, &b.decoded.multiplier);
+    if (!scheme.facts().has_tensor_scale) a.decoded.multiplier = b.decoded.multiplier = Tensor();
     return {a, b};
   }
 
@@ -121,6 +111,12 @@ class layer_call {
     request.rounding = d.rounding;
     request.key = {at_.seed, ms::random_stream(at_, layer_, operand, gemm)};
     request.stream_offset = stream_offset_;
+    if (d.transform_size > 1) {
+      // Both operands of a product share their signs: those of X.
+      const ms::random_key key{
+          at_.seed, ms::random_stream(at_, layer_, ms::operand_role::activation, gemm, ms::draw_purpose::signs)};
+      request.transform = {.size = d.transform_size, .signs = d.signs(key)};
+    }
     const auto which = static_cast<std::size_t>(operand);
     const bool holds = recipe_.scaling == scaling_kind::periodic || recipe_.scaling == scaling_kind::frozen;
     if (holds && d.reads_reference) request.reference = references_.const_data_ptr<float>() + which;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,12 +46,14 @@ struct place {
 
 struct quantize_request {
   ms::axis axis = ms::axis::row;
+  // Before quantization, along the same axis; its own axis is not read.
+  std::optional<ms::hadamard_options> transform = {};
   rounding_kind rounding = rounding_kind::nearest_even;
   ms::random_key key = {};
   const std::uint64_t* stream_offset = nullptr;  // in device memory: added to the key's stream when kernels run
   const float* reference = nullptr;              // null: the tensor's own amax
   int target = 0;
-  float* workspace = nullptr;  // one float, in device memory: wanted where there is no reference
+  std::span<std::byte> workspace = {};  // in device memory: as much as scheme_operations::workspace wants
 };
 
 struct scheme_facts {
@@ -68,6 +71,9 @@ class scheme_operations {
  public:
   virtual ~scheme_operations() = default;
   virtual const scheme_facts& facts() const = 0;
+  // The bytes of device memory that a quantization, or a fake quantization, wants as its workspace.
+  virtual std::size_t workspace(const matrix_memory&, const packed_memory&, const quantize_request&) const { return 0; }
+  virtual std::size_t workspace(const matrix_memory&, const matrix_memory&, const quantize_request&) const { return 0; }
   virtual void quantize(const place&, const matrix_memory& in, const packed_memory& out,
                         const quantize_request&) const = 0;
   // Either the values, or, with a `multiplier`, element times block scale (rounded to the type of `out`); the product
@@ -76,12 +82,14 @@ class scheme_operations {
                           float* multiplier) const = 0;
   virtual void fake_quantize(const place&, const matrix_memory& in, const matrix_memory& out, const quantize_request&,
                              float* multiplier) const = 0;
-  // Along the rows and along the columns, with the multiplier of both, whose references and targets are the same.
+  // Along the rows and along the columns, each with its multiplier, which may be the same memory where references and
+  // targets are the same and there is no transform. The workspace is that of either call, or two floats.
   virtual void fake_quantize_both(const place& at, const matrix_memory& in, const matrix_memory& rows,
                                   const matrix_memory& cols, const quantize_request& row_request,
-                                  const quantize_request& col_request, float* multiplier) const {
-    fake_quantize(at, in, rows, row_request, multiplier);
-    fake_quantize(at, in, cols, col_request, multiplier);
+                                  const quantize_request& col_request, float* row_multiplier,
+                                  float* col_multiplier) const {
+    fake_quantize(at, in, rows, row_request, row_multiplier);
+    fake_quantize(at, in, cols, col_request, col_multiplier);
   }
 };
 

@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #ifdef MICROSCALE_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -50,11 +52,10 @@ packed_memory memory_of(const packed& p, const scheme_facts& facts) {
   return {p.codes.data_ptr<std::uint8_t>(), p.scales.data_ptr(), p.datum.data_ptr<float>(), p.rows, p.cols};
 }
 
-// Room for the amax of a call without a reference.
-Tensor workspace_for(const Tensor& x, const scheme_operations& scheme, quantize_request& request) {
-  if (request.reference != nullptr || !scheme.facts().has_tensor_scale || !x.is_cuda()) return Tensor();
-  Tensor workspace = at::empty({1}, x.options().dtype(at::kFloat));
-  request.workspace = workspace.mutable_data_ptr<float>();
+Tensor workspace_for(const Tensor& x, std::size_t bytes, quantize_request& request) {
+  if (bytes == 0) return Tensor();
+  Tensor workspace = at::empty({static_cast<std::int64_t>(bytes)}, x.options().dtype(at::kByte));
+  request.workspace = {static_cast<std::byte*>(workspace.data_ptr()), bytes};
   return workspace;
 }
 
@@ -117,8 +118,9 @@ packed quantize_packed(const Tensor& x, const scheme_operations& scheme, quantiz
       {ms::ceil_div(p.rows, std::int64_t{facts.block_rows}), ms::ceil_div(p.cols, std::int64_t{facts.block_columns})},
       facts.scale_bytes == 1 ? bytes : x.options().dtype(at::kFloat));
   p.datum = at::ones({1}, x.options().dtype(at::kFloat));
-  const Tensor workspace = workspace_for(x, scheme, request);
-  scheme.quantize(place_of(x), in, memory_of(p, facts), request);
+  const packed_memory out = memory_of(p, facts);
+  const Tensor workspace = workspace_for(x, scheme.workspace(in, out, request), request);
+  scheme.quantize(place_of(x), in, out, request);
   return p;
 }
 
@@ -135,22 +137,28 @@ Tensor decode(const packed& p, const scheme_operations& scheme, ms::axis along, 
 
 void fake_quantize_to(const Tensor& x, Tensor& out, const scheme_operations& scheme, quantize_request request,
                       Tensor* multiplier) {
-  const Tensor workspace = workspace_for(x, scheme, request);
+  const matrix_memory from = memory_of(x), to = memory_of(out);
+  const Tensor workspace = workspace_for(x, scheme.workspace(from, to, request), request);
   float* factor = nullptr;
   if (multiplier != nullptr) {
     *multiplier = multiplier_for(x);
     factor = multiplier->mutable_data_ptr<float>();
   }
-  scheme.fake_quantize(place_of(x), memory_of(x), memory_of(out), request, factor);
+  scheme.fake_quantize(place_of(x), from, to, request, factor);
 }
 
 void fake_quantize_both_to(const Tensor& x, Tensor& rows, Tensor& cols, const scheme_operations& scheme,
-                           quantize_request row_request, quantize_request col_request, Tensor* multiplier) {
-  const Tensor workspace = workspace_for(x, scheme, row_request);
+                           quantize_request row_request, quantize_request col_request, Tensor* row_multiplier,
+                           Tensor* col_multiplier) {
+  const matrix_memory from = memory_of(x), to_rows = memory_of(rows), to_cols = memory_of(cols);
+  const std::size_t bytes = std::max(
+      {scheme.workspace(from, to_rows, row_request), scheme.workspace(from, to_cols, col_request), 2 * sizeof(float)});
+  const Tensor workspace = workspace_for(x, x.is_cuda() ? bytes : 0, row_request);
   col_request.workspace = row_request.workspace;
-  *multiplier = multiplier_for(x);
-  scheme.fake_quantize_both(place_of(x), memory_of(x), memory_of(rows), memory_of(cols), row_request, col_request,
-                            multiplier->mutable_data_ptr<float>());
+  *row_multiplier = multiplier_for(x);
+  *col_multiplier = col_request.transform ? multiplier_for(x) : *row_multiplier;
+  scheme.fake_quantize_both(place_of(x), from, to_rows, to_cols, row_request, col_request,
+                            row_multiplier->mutable_data_ptr<float>(), col_multiplier->mutable_data_ptr<float>());
 }
 
 void transform_to(const Tensor& x, Tensor& out, const ms::hadamard_options& options) {

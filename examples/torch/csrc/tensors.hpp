@@ -56,9 +56,11 @@ packed quantize_packed(const at::Tensor& x, const scheme_operations&, quantize_r
 at::Tensor decode(const packed&, const scheme_operations&, ms::axis, at::ScalarType, at::Tensor* multiplier);
 void fake_quantize_to(const at::Tensor& x, at::Tensor& out, const scheme_operations&, quantize_request,
                       at::Tensor* multiplier);
-// Both axes at once, into operands for BF16 products.
+// Both axes at once, into operands for BF16 products, each with its multiplier: one tensor for both unless the columns
+// are transformed.
 void fake_quantize_both_to(const at::Tensor& x, at::Tensor& rows, at::Tensor& cols, const scheme_operations&,
-                           quantize_request row_request, quantize_request col_request, at::Tensor* multiplier);
+                           quantize_request row_request, quantize_request col_request, at::Tensor* row_multiplier,
+                           at::Tensor* col_multiplier);
 void transform_to(const at::Tensor& x, at::Tensor& out, const ms::hadamard_options&);
 
 // A B^T, by the accumulation named. `vendor` decodes both operands to BF16 and multiplies those.
