@@ -67,13 +67,15 @@ class results {
 };
 
 // Device memory that starts `lead` elements into its allocation, so that it can be misaligned, and is filled with 0xA5
-// so that whatever a kernel leaves out shows.
+// so that whatever a kernel leaves out shows. What is written is there for every stream: cudaMemset and cudaMemcpy from
+// pageable memory may return earlier than that.
 template <class T>
 class device_array {
  public:
   explicit device_array(std::size_t n = 0, std::size_t lead = 0) : n_(n), lead_(lead) {
     check(cudaMalloc(&base_, (n + lead) * sizeof(T) + 1), "cudaMalloc");
     check(cudaMemset(base_, 0xA5, (n + lead) * sizeof(T) + 1), "cudaMemset");
+    synchronize("cudaMemset");
   }
   explicit device_array(const std::vector<T>& from, std::size_t lead = 0) : device_array(from.size(), lead) {
     assign(from);
@@ -86,6 +88,7 @@ class device_array {
   std::size_t size() const { return n_; }
   void assign(const std::vector<T>& from) {
     check(cudaMemcpy(data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "copy to the device");
+    synchronize("copy to the device");
   }
   std::vector<T> host() const {
     std::vector<T> v(n_);

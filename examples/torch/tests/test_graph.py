@@ -29,10 +29,11 @@ class Training:
     def __init__(self, recipe, graphed, device="cuda", accumulation="vendor"):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 64))
-        how = {"period": PERIOD} if ms.ops.describe_recipe(recipe)["scaling"] == "periodic" else {}
-        ms.convert(
-            self.model, recipe, accumulation=accumulation, position=lambda *_: ms.Position("mlp_up", 4, 9), **how
-        )
+        if recipe is not None:
+            how = {"period": PERIOD} if ms.ops.describe_recipe(recipe)["scaling"] == "periodic" else {}
+            ms.convert(
+                self.model, recipe, accumulation=accumulation, position=lambda *_: ms.Position("mlp_up", 4, 9), **how
+            )
         self.model.to(device)
         for layer in self.model:
             if isinstance(layer, ms.Linear) and layer.scaling == "frozen":
@@ -164,6 +165,14 @@ def test_replayed_steps_are_the_steps_without_graphs(recipe, accumulation):
     samples = ms.ops.describe_recipe(recipe)["scaling"] == "periodic"
     assert graphed.step.graphs == (2 if samples else 1)
     assert plain.model.microscale_clock.step == graphed.model.microscale_clock.step == 12
+
+
+@on_a_gpu
+def test_a_model_that_was_not_converted_replays_too():
+    plain, graphed = Training(None, False), Training(None, True)
+    assert torch.equal(graphed.run(0, 6), plain.run(0, 6)) and graphed.step.graphs == 1
+    for a, b in zip(plain.model.parameters(), graphed.model.parameters(), strict=True):
+        assert torch.equal(bits(a), bits(b))
 
 
 @on_a_gpu
