@@ -48,3 +48,11 @@ if(MICROSCALE_BUILD_BENCH)
 endif()
 
 unset(required)
+
+# What some tests and examples use where it is installed. Looked for once, since each look takes a second or two.
+if(MICROSCALE_BUILD_TESTS)
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+endif()
+if(MICROSCALE_BUILD_TESTS OR MICROSCALE_BUILD_EXAMPLES)
+  find_package(MPI QUIET COMPONENTS CXX)
+endif()
