@@ -1,6 +1,9 @@
 """GraphedStep: replayed steps against the same steps without graphs, bit for bit."""
 
 import copy
+import gc
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from torch import nn
 
 import microscale_torch as ms
 from microscale_torch import _C
+from microscale_torch.graph import without_collection
 
 PERIOD, PARTS = 3, 2
 
@@ -115,6 +119,121 @@ def test_what_is_due_is_what_a_step_samples():
     assert len(seen) == 2
 
 
+class Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self, deaths):
+        self.itself, self.deaths = self, deaths
+
+    def __del__(self):
+        self.deaths.append(gc.isenabled())
+
+
+@contextmanager
+def eager_collector():
+    """Collects at every opportunity."""
+    before, was_on = gc.get_threshold(), gc.isenabled()
+    gc.enable()
+    gc.set_threshold(1, 1, 1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        (gc.enable if was_on else gc.disable)()
+
+
+def test_no_garbage_is_collected_while_a_graph_is_recorded():
+    deaths = []
+    with eager_collector():
+        gc.disable()
+        Cycle(deaths)
+        gc.enable()
+        with without_collection():
+            assert len(deaths) == 1  # before
+            Cycle(deaths)
+            kept = [[i] for i in range(10_000)]
+            assert len(deaths) == 1 and not gc.isenabled()
+        assert gc.isenabled()
+        kept = [[i] for i in kept]
+        assert len(deaths) == 2
+        with pytest.raises(ValueError, match="broken"), without_collection():
+            raise ValueError("broken")
+        assert gc.isenabled()
+        gc.disable()
+        with without_collection():
+            pass
+        assert not gc.isenabled()
+
+
+class FakeGraph:
+    """On the CPU, in the place of torch.cuda.CUDAGraph: what is recorded runs at once, and the first replay is that."""
+
+    recordings = []
+
+    def replay(self):
+        pass
+
+    @staticmethod
+    @contextmanager
+    def record(graph, **how):
+        FakeGraph.recordings.append((graph, how, gc.isenabled()))
+        yield
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph", FakeGraph.record)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace())
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
+    monkeypatch.setattr(FakeGraph, "recordings", [])
+
+
+def test_what_the_host_keeps_of_recorded_steps(fake_cuda):
+    """Steps that are recorded advance it by the function; those that replay, as the recorded one did."""
+    plain, stepped = Training("ue5m3", False, "cpu"), Training("ue5m3", True, "cpu")
+    step, weights = stepped.step, [p.detach().clone() for p in stepped.model.parameters()]
+    for i in range(2 * PERIOD + 2):
+        plain.run(i, 1)
+        stepped.step = lambda *x: step._replay(list(x), torch.utils._pytree.tree_structure(x), "cpu")
+        stepped.run(i, 1)
+        expected, got = plain.state()[0], stepped.state()[0]
+        for name in [n for n in expected if n.endswith("_extra_state")]:
+            assert torch.equal(expected[name]["sampled"], got[name]["sampled"]), (i, name)
+            assert expected[name]["clock"] == got[name]["clock"] == {"seed": 0, "step": i + 2}
+    assert step.graphs == len(FakeGraph.recordings) == 2  # of steps 1, which samples, and 2, which holds
+    assert all(not collects and how["capture_error_mode"] == "global" for _, how, collects in FakeGraph.recordings)
+    assert not any(torch.equal(a, b) for a, b in zip(weights, stepped.model.parameters()))
+    weights = [p.detach().clone() for p in stepped.model.parameters()]
+    stepped.run(8, 1)  # a replay, of which the fake does nothing
+    assert all(torch.equal(a, b) for a, b in zip(weights, stepped.model.parameters()))
+
+    # Another state of the optimizer has other memory.
+    stepped.optimizer.load_state_dict(stepped.optimizer.state_dict())
+    assert step.graphs == 0
+
+
+def test_a_recording_that_fails_leaves_the_host_as_it_was(fake_cuda):
+    training = Training("ue5m3", True, "cpu")
+    step, before = training.step, training.model.state_dict()
+
+    def broken(x, target):
+        training.model(x)
+        training.model.microscale_clock.end_step()
+        raise ValueError("broken")
+
+    for function, error in ((broken, "broken"), (lambda x, target: training.model(x).sum().backward(), "calls step")):
+        step.function = function
+        with pytest.raises((ValueError, RuntimeError), match=error):
+            step._replay([torch.ones(4, 64)] * 2, torch.utils._pytree.tree_structure((0, 0)), "cpu")
+        after = training.model.state_dict()
+        for name in [n for n in before if n.endswith("_extra_state")]:
+            assert torch.equal(before[name]["sampled"], after[name]["sampled"]), name
+            assert before[name]["clock"] == after[name]["clock"]
+        assert training.model.microscale_clock.forwards == 0 and step.graphs == 0 and gc.isenabled()
+        assert all(p.grad is None for p in training.model.parameters())
+
+
 @pytest.mark.parametrize("recipe", [r for r in QUANTIZING if draws_signs(r)])
 def test_recipes_that_draw_signs_are_refused(recipe):
     with pytest.raises(ValueError, match="draws no signs"):
@@ -173,6 +292,24 @@ def test_a_model_that_was_not_converted_replays_too():
     assert torch.equal(graphed.run(0, 6), plain.run(0, 6)) and graphed.step.graphs == 1
     for a, b in zip(plain.model.parameters(), graphed.model.parameters(), strict=True):
         assert torch.equal(bits(a), bits(b))
+
+
+@on_a_gpu
+def test_older_graphs_in_cycles_do_not_end_a_recording(monkeypatch):
+    class Recording(torch.cuda.graph):
+        def __enter__(self):
+            super().__enter__()
+            if gc.isenabled():  # then the collector could run at any time
+                gc.collect()
+
+    expected = Training("ue5m3", False).run(0, 6)
+    monkeypatch.setattr(torch.cuda, "graph", Recording)
+    old = Training("ue5m3", True)
+    old.run(0, 5)
+    assert old.step.graphs == 2
+    old.itself = old
+    del old
+    assert gc.isenabled() and torch.equal(Training("ue5m3", True).run(0, 6), expected)
 
 
 @on_a_gpu

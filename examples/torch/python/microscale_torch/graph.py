@@ -1,5 +1,8 @@
 """Training steps as CUDA graphs: what a step enqueues is recorded once and replayed, without Python and launches."""
 
+import contextlib
+import gc
+import weakref
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +25,27 @@ class _Recorded:
     output_tree: object
     sampled: list  # (layer, operand) whose references the step takes
     optimizers: list  # each with the options of its groups
+
+
+@contextlib.contextmanager
+def without_collection():
+    """Collects garbage, and keeps the collector off. While a graph is recorded, it could come upon an older graph in a
+    cycle, whose destruction CUDA does not permit then: that would end the recording.
+    """
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _reset_on_load(step, optimizer):
+    """Resets a GraphedStep, which it does not keep alive, when the optimizer loads a state."""
+    step = weakref.ref(step)
+    optimizer.register_load_state_dict_post_hook(lambda _: None if step() is None else step().reset())
 
 
 def _options_of(optimizer):
@@ -48,10 +72,14 @@ class GraphedStep:
     another shape. Draws, references and state_dict() are those of the same steps without graphs. A model that moved and
     an optimizer that loaded a state begin anew. Not for several processes, nor for recipes that draw the signs of
     transforms.
+
+    `capture_error_mode` is that of torch.cuda.graph: `thread_local` if other threads of the process use CUDA meanwhile,
+    such as one that pins memory, which ends a recording under `global`.
     """
 
-    def __init__(self, model, function, warm_up=2):
+    def __init__(self, model, function, warm_up=2, capture_error_mode="global"):
         self.model, self.function, self.warm_up = model, function, warm_up
+        self.capture_error_mode = capture_error_mode
         self.clock = getattr(model, "microscale_clock", None)  # a model that was not converted has none
         self.layers = [m for m in model.modules() if isinstance(m, Linear) and m.is_quantized]
         for recipe in {layer.recipe for layer in self.layers}:
@@ -61,7 +89,7 @@ class GraphedStep:
                     f"GraphedStep: expected a recipe that draws no signs of transforms, got {recipe}, whose draws each "
                     "replay would repeat"
                 )
-        self._followed = set()
+        self._followed = weakref.WeakSet()
         self.reset()
 
     def reset(self):
@@ -140,6 +168,12 @@ class GraphedStep:
         recorded = self._recorded.get(key)
         if recorded is None:
             inputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
+        else:
+            inputs = recorded.inputs
+        with torch.no_grad():
+            for own, given in zip(inputs, leaves):
+                own.copy_(given, non_blocking=not given.is_pinned())
+        if recorded is None:
             recorded = self._recorded[key] = self._record(inputs, tree)
         else:
             for optimizer, before in recorded.optimizers:
@@ -148,9 +182,6 @@ class GraphedStep:
                 for layer, operand in recorded.sampled:
                     layer.sampled[operand] = self.clock.step
                 self.clock.end_step()
-        with torch.no_grad():
-            for own, given in zip(recorded.inputs, leaves):
-                own.copy_(given, non_blocking=not given.is_pinned())
         recorded.graph.replay()
         outputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in recorded.outputs]
         return pytree.tree_unflatten(outputs, recorded.output_tree)
@@ -161,12 +192,15 @@ class GraphedStep:
         before = [layer.sampled.clone() for layer in self.layers]
         optimizers, graph = [], torch.cuda.CUDAGraph()
         hook = register_optimizer_step_post_hook(lambda optimizer, *_: optimizers.append(optimizer))
+        current = torch.cuda.current_stream()
+        how = {"pool": self._pool, "stream": self._stream, "capture_error_mode": self.capture_error_mode}
         try:
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            with without_collection(), torch.cuda.graph(graph, **how):
                 out = self._run(inputs, tree)
             if not optimizers or (clock is not None and clock.step != step + 1):
                 raise RuntimeError("GraphedStep: expected a function that calls step() of the model's optimizer, once")
         except BaseException:
+            torch.cuda.set_stream(current)  # torch leaves the other one where a recording ends early
             for layer, sampled in zip(self.layers, before):
                 layer.sampled.copy_(sampled)
             for parameter in self.model.parameters():
@@ -179,9 +213,9 @@ class GraphedStep:
         finally:
             hook.remove()
         for optimizer in optimizers:
-            if id(optimizer) not in self._followed:
-                self._followed.add(id(optimizer))
-                optimizer.register_load_state_dict_post_hook(lambda _: self.reset())
+            if optimizer not in self._followed:
+                self._followed.add(optimizer)
+                _reset_on_load(self, optimizer)
         outputs, output_tree = pytree.tree_flatten(out)
         sampled = [
             (layer, operand)
