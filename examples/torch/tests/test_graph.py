@@ -213,6 +213,15 @@ def test_what_the_host_keeps_of_recorded_steps(fake_cuda):
     assert step.graphs == 0
 
 
+def test_a_model_that_was_not_converted_is_recorded_once(fake_cuda):
+    plain, stepped = Training(None, False, "cpu"), Training(None, True, "cpu")
+    step = stepped.step
+    stepped.step = lambda *x: step._replay(list(x), torch.utils._pytree.tree_structure(x), "cpu")
+    assert torch.equal(plain.run(0, 1), stepped.run(0, 1))
+    stepped.run(1, 3)
+    assert step.graphs == len(FakeGraph.recordings) == 1
+
+
 def test_a_recording_that_fails_leaves_the_host_as_it_was(fake_cuda):
     training = Training("ue5m3", True, "cpu")
     step, before = training.step, training.model.state_dict()
