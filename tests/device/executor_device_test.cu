@@ -316,9 +316,8 @@ void test_graphs(results& r) {
   using mode = ms::stochastic_midpoint8;
   device_array<std::uint64_t> offset(1);
   const ms::with_stream_offset<mode> rounding{{7, 3}, offset.data()};
-  const cudaGraph_t drawing = capture(s, [&] {
-    ms::quantize_with(executor, view, q.view(), rounding, {.reference = reference.data()});
-  });
+  const cudaGraph_t drawing =
+      capture(s, [&] { ms::quantize_with(executor, view, q.view(), rounding, {.reference = reference.data()}); });
   cudaGraphExec_t drawing_run;
   check(cudaGraphInstantiate(&drawing_run, drawing, 0), "cudaGraphInstantiate");
   std::vector<std::uint8_t> before;
@@ -326,8 +325,7 @@ void test_graphs(results& r) {
     offset.assign({step});
     check(cudaGraphLaunch(drawing_run, s.handle), "cudaGraphLaunch");
     check(cudaStreamSynchronize(s.handle), "replay");
-    r.expect(q.equals(on_host<S>(x, {.reference = &held_reference}, mode{7, 3 + step})),
-             "replay of a drawing step");
+    r.expect(q.equals(on_host<S>(x, {.reference = &held_reference}, mode{7, 3 + step})), "replay of a drawing step");
     r.expect(q.codes.host() != before, "which draws anew");
     before = q.codes.host();
   }

@@ -175,9 +175,8 @@ void test_both(results& r, const char* name) {
       continue;  // a reference that its owner refuses; the status word is tested elsewhere
     }
     const std::span<std::byte> space(workspace.data(), 4);
-    ms::quantize_both_with(ms::cuda{}, in.device_view(), rows.view, cols.view,
-                           mode_on_device<R>(row_rounding, offset), mode_on_device<R>(col_rounding, offset), device_row,
-                           device_col, space);
+    ms::quantize_both_with(ms::cuda{}, in.device_view(), rows.view, cols.view, mode_on_device<R>(row_rounding, offset),
+                           mode_on_device<R>(col_rounding, offset), device_row, device_col, space);
     synchronize(what.c_str());
     r.expect(rows.equals(expected.rows), what + ", rows");
     r.expect(cols.equals(expected.cols), what + ", columns");

@@ -60,8 +60,8 @@ TEST_CASE("each field in its bits: purpose 2, GEMM 2, operand 2, micro-batch 10,
 }
 
 TEST_CASE("a stream is that of a step 0 plus what the step adds") {
-  for (const std::int64_t step : {std::int64_t{0}, std::int64_t{1}, std::int64_t{50}, std::int64_t{0xFFFFFFFF},
-                                  (std::int64_t{1} << 32) + 7}) {
+  for (const std::int64_t step :
+       {std::int64_t{0}, std::int64_t{1}, std::int64_t{50}, std::int64_t{0xFFFFFFFF}, (std::int64_t{1} << 32) + 7}) {
     for (const int micro_batch : {0, 1, 1023, 1025}) {
       const ms::training_step at{.step = step, .micro_batch = micro_batch, .seed = 3};
       for (const std::uint32_t layer : {0u, 1u, 65535u, 65537u}) {

@@ -9,11 +9,12 @@
 namespace microscale {
 
 // A stochastic mode whose stream is known when a kernel runs, not when it is enqueued: it draws as `mode` with the
-// stream mode.stream + *offset, `offset` being device memory that the kernel reads. In a CUDA graph, arguments of kernels
-// stay what they were when it was captured, and so would draws; with this mode a replay draws from the offset that is
-// there then. Of a training step that is stream_offset (recipe/stream.hpp), beside the stream of a step 0.
+// stream mode.stream + *offset, `offset` being device memory that the kernel reads. In a CUDA graph, arguments of
+// kernels stay what they were when it was captured, and so would draws; with this mode a replay draws from the offset
+// that is there then. Of a training step that is stream_offset (recipe/stream.hpp), beside the stream of a step 0.
 //
-// For quantize_with, quantize_both_with and hadamard_quantize_with of ms::cuda, at the speed of `mode` but for the read.
+// For quantize_with, quantize_both_with and hadamard_quantize_with of ms::cuda, at the speed of `mode` but for the
+// read.
 template <stochastic_mode R>
 struct with_stream_offset {
   static constexpr int random_bits = R::random_bits;
