@@ -266,11 +266,7 @@ void hadamard_quantize_both_with(const cuda& executor, matrix_view<T> in, quanti
   using element = std::remove_const_t<T>;
   const auto row = detail::device::with_axis(row_options, axis::row);
   const auto col = detail::device::with_axis(col_options, axis::col);
-  detail::check_matrix("input", in);
-  detail::check_quantized("output along rows", rows);
-  detail::check_quantized("output along columns", cols);
-  detail::check_stored_shape(in, rows, axis::row);
-  detail::check_stored_shape(in, cols, axis::col);
+  detail::device::check_both(in, rows, cols);
   detail::check_hadamard(transform, in.rows);
   if constexpr (detail::device::run_scheme<S, RowR> && S::block::rows == 1 && std::is_same_v<RowR, ColR>) {
     auto row_call = detail::device::describe_quantize<S, RowR, element>(executor, in, row_rounding, row, rows.tile);
@@ -328,11 +324,7 @@ void hadamard_fake_quantize_both_into(const cuda& executor, matrix_view<T> in, m
   using element = std::remove_const_t<T>;
   const auto row = detail::device::with_axis(row_options, axis::row);
   const auto col = detail::device::with_axis(col_options, axis::col);
-  detail::check_matrix("input", in);
-  detail::check_matrix("output along rows", rows);
-  detail::check_matrix("output along columns", cols);
-  detail::check_same_shape(in, rows);
-  detail::check_same_shape(in, cols);
+  detail::device::check_both(in, rows, cols);
   detail::check_hadamard(transform, in.rows);
   const bool done = detail::device::with_common_rounding(row, col, [&]<class R>(const R& a, const R& b) {
     if constexpr (detail::device::run_scheme<S, R> && S::block::rows == 1) {

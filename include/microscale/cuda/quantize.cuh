@@ -484,6 +484,24 @@ bool try_both(const cuda& executor, const char* what, matrix_view<const T> in, s
   return true;
 }
 
+// The arguments of calls along both axes.
+template <class T, class S>
+void check_both(const matrix_view<T>& in, const quantized_view<S>& rows, const quantized_view<S>& cols) {
+  check_matrix("input", in);
+  check_quantized("output along rows", rows);
+  check_quantized("output along columns", cols);
+  check_stored_shape(in, rows, axis::row);
+  check_stored_shape(in, cols, axis::col);
+}
+template <class T, class U>
+void check_both(const matrix_view<T>& in, const matrix_view<U>& rows, const matrix_view<U>& cols) {
+  check_matrix("input", in);
+  check_matrix("output along rows", rows);
+  check_matrix("output along columns", cols);
+  check_same_shape(in, rows);
+  check_same_shape(in, cols);
+}
+
 }  // namespace detail::device
 
 // How many bytes of device workspace quantize_both_into wants.
@@ -507,11 +525,7 @@ void quantize_both_with(const cuda& executor, matrix_view<T> in, quantized_view<
   using element = std::remove_const_t<T>;
   const auto row = detail::device::with_axis(row_options, axis::row);
   const auto col = detail::device::with_axis(col_options, axis::col);
-  detail::check_matrix("input", in);
-  detail::check_quantized("output along rows", rows);
-  detail::check_quantized("output along columns", cols);
-  detail::check_stored_shape(in, rows, axis::row);
-  detail::check_stored_shape(in, cols, axis::col);
+  detail::device::check_both(in, rows, cols);
   if constexpr (detail::device::run_scheme<S, RowR> && S::block::rows == 1 && std::same_as<RowR, ColR>) {
     auto row_call = detail::device::describe_quantize<S, RowR, element>(executor, in, row_rounding, row, rows.tile);
     auto col_call = detail::device::describe_quantize<S, ColR, element>(executor, in, col_rounding, col, cols.tile);
@@ -554,11 +568,7 @@ void fake_quantize_both_into(const cuda& executor, matrix_view<T> in, matrix_vie
   using element = std::remove_const_t<T>;
   const auto row = detail::device::with_axis(row_options, axis::row);
   const auto col = detail::device::with_axis(col_options, axis::col);
-  detail::check_matrix("input", in);
-  detail::check_matrix("output along rows", rows);
-  detail::check_matrix("output along columns", cols);
-  detail::check_same_shape(in, rows);
-  detail::check_same_shape(in, cols);
+  detail::device::check_both(in, rows, cols);
   const bool done = detail::device::with_common_rounding(row, col, [&]<class R>(const R& a, const R& b) {
     if constexpr (detail::device::run_scheme<S, R> && S::block::rows == 1) {
       const detail::device::decoded_sink<S, U> row_sink{detail::device::as_stored(rows, axis::row)};
