@@ -12,7 +12,7 @@ from test_ops import bits
 from torch import nn
 
 import microscale_torch as ms
-from microscale_torch import _C
+from microscale_torch import _C, graph
 from microscale_torch.graph import without_collection
 
 PERIOD, PARTS = 3, 2
@@ -186,6 +186,7 @@ def fake_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph", FakeGraph.record)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace())
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
+    monkeypatch.setattr(graph, "_reads", lambda _: True)
     monkeypatch.setattr(FakeGraph, "recordings", [])
 
 
@@ -247,6 +248,92 @@ def test_a_recording_that_fails_leaves_the_host_as_it_was(fake_cuda):
 def test_recipes_that_draw_signs_are_refused(recipe):
     with pytest.raises(ValueError, match="draws no signs"):
         Training(recipe, True, "cpu")
+
+
+def test_a_warm_up_of_no_steps_is_refused():
+    """Optimizers would make their state in the graph, and each replay anew."""
+    training = Training("ue5m3", False, "cpu")
+    with pytest.raises(ValueError, match="warm-up of 1 step"):
+        ms.GraphedStep(training.model, training.compute, warm_up=0)
+
+
+def test_the_clock_is_that_of_the_part_that_was_converted():
+    training = Training("ue5m3", False, "cpu")
+    whole = nn.Sequential(nn.Identity(), training.model)
+    assert ms.GraphedStep(whole, training.compute).clock is training.model.microscale_clock
+    whole.append(Training("ue5m3", False, "cpu").model)
+    with pytest.raises(ValueError, match="2 parts"):
+        ms.GraphedStep(whole, training.compute)
+
+
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("groups", lambda o: o.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})),
+        ("params", lambda o: o.param_groups[0]["params"].append(nn.Parameter(torch.zeros(1)))),
+        ("lr", lambda o: o.param_groups[0]["lr"].fill_(0.25)),  # on the CPU: the graph has the number
+        ("lr", lambda o: o.param_groups[0].update(lr=0.5)),
+        ("eps", lambda o: o.param_groups[0].pop("eps")),
+        ("own", lambda o: o.param_groups[0].update(own=1)),
+    ],
+)
+def test_what_a_graph_repeats_of_an_optimizer_is_compared(name, change):
+    optimizer = Training("ue5m3", False, "cpu").optimizer
+    before = graph._options_of(optimizer)
+    ms.GraphedStep._compare(before, graph._options_of(optimizer))
+    change(optimizer)
+    with pytest.raises(RuntimeError, match=f"{name} was .* recorded"):
+        ms.GraphedStep._compare(before, graph._options_of(optimizer))
+
+
+def test_another_configuration_takes_another_graph():
+    step = Training("ue5m3", True, "cpu").step
+    model, seen = step.model, {step._configuration()}
+    model[1].eval()
+    seen.add(step._configuration())
+    model.microscale_clock.seed = 5
+    seen.add(step._configuration())
+    model[0].targets = [0, 0, 2048]
+    seen.add(step._configuration())
+    model[2].accumulation = "f32_blocks"
+    seen.add(step._configuration())
+    assert len(seen) == 5
+
+
+def test_other_memory_and_other_trained_parameters_are_noticed():
+    step = Training("ue5m3", True, "cpu").step
+    seen = [step._memory()]
+    assert step._memory() == seen[0]
+    step.model[0].weight.requires_grad_(False)
+    seen.append(step._memory())
+    step.model[0].references = torch.zeros(3)
+    seen.append(step._memory())
+    assert all(a != b for i, a in enumerate(seen) for b in seen[:i])
+
+
+def test_every_optimizer_that_is_recorded_is_followed(fake_cuda):
+    """Also one that lies where another lay, which is gone."""
+    training = Training("ue5m3", True, "cpu")
+    step, resets = training.step, []
+    step.reset = lambda: resets.append(1)
+    for i in range(1, 4):
+        training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.1)
+        leaves, tree = torch.utils._pytree.tree_flatten((torch.zeros(4, 64), torch.zeros(4, 64)))
+        step._record(leaves, tree)
+        training.optimizer.load_state_dict(training.optimizer.state_dict())
+        assert len(resets) == i
+        training.optimizer = None
+        gc.collect()
+
+
+def test_more_micro_batches_than_streams_tell_apart_go_round():
+    clock = ms.Clock()
+    clock.slots = torch.arange(4)
+    seen = []
+    for _ in range(6):
+        clock.begin_forward()
+        seen.append(clock.tensor.tolist())
+    assert seen == [[0], [1], [2], [3], [0], [1]]
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -48,12 +48,26 @@ def _reset_on_load(step, optimizer):
     optimizer.register_load_state_dict_post_hook(lambda _: None if step() is None else step().reset())
 
 
+def _reads(tensor):
+    """Whether a graph reads that memory when it runs."""
+    return tensor.is_cuda
+
+
+def _option(name, value):
+    """What must not change of an option: of parameters their number; of a tensor on a GPU the memory, which a graph
+    reads; of one on the CPU what it holds, which a graph repeats.
+    """
+    if name == "params":
+        return len(value)
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr() if _reads(value) else value.tolist()
+    return value
+
+
 def _options_of(optimizer):
-    """Of each group, but for the parameters. Tensors stand for the memory that a graph reads."""
-    return [
-        {k: v.data_ptr() if isinstance(v, torch.Tensor) else v for k, v in group.items() if k != "params"}
-        for group in optimizer.param_groups
-    ]
+    """Of each group, and how many groups there are."""
+    groups = [{name: _option(name, value) for name, value in group.items()} for group in optimizer.param_groups]
+    return [{"groups": len(groups)}, *groups]
 
 
 class GraphedStep:
@@ -69,18 +83,24 @@ class GraphedStep:
 
     The first `warm_up` calls run as they are. Of the others, the first that takes other references than the recorded
     ones do is recorded: one graph for steps that sample, one for those that hold; likewise the first with arguments of
-    another shape. Draws, references and state_dict() are those of the same steps without graphs. A model that moved and
-    an optimizer that loaded a state begin anew. Not for several processes, nor for recipes that draw the signs of
-    transforms.
+    another shape, or after layers got another configuration. Draws, references and state_dict() are those of the same
+    steps without graphs. Where parameters or buffers of the model moved, others are trained than before, or an optimizer
+    loaded a state, all begins anew. Not for several processes, parts of a model that were converted one by one, nor
+    recipes that draw the signs of transforms.
 
     `capture_error_mode` is that of torch.cuda.graph: `thread_local` if other threads of the process use CUDA meanwhile,
     such as one that pins memory, which ends a recording under `global`.
     """
 
     def __init__(self, model, function, warm_up=2, capture_error_mode="global"):
+        if warm_up < 1:  # of which optimizers make their state
+            raise ValueError(f"GraphedStep: expected a warm-up of 1 step or more, got {warm_up}")
         self.model, self.function, self.warm_up = model, function, warm_up
         self.capture_error_mode = capture_error_mode
-        self.clock = getattr(model, "microscale_clock", None)  # a model that was not converted has none
+        clocks = {id(m.microscale_clock): m.microscale_clock for m in model.modules() if hasattr(m, "microscale_clock")}
+        if len(clocks) > 1:
+            raise ValueError(f"GraphedStep: expected a model that was converted as one, got {len(clocks)} parts")
+        self.clock = next(iter(clocks.values()), None)  # a model that was not converted has none
         self.layers = [m for m in model.modules() if isinstance(m, Linear) and m.is_quantized]
         for recipe in {layer.recipe for layer in self.layers}:
             described = describe_recipe(recipe)
@@ -111,7 +131,7 @@ class GraphedStep:
             return self._run(leaves, tree)
         self._check()
         with torch.cuda.device(device):
-            where = [p.data_ptr() for p in self.model.parameters()]
+            where = self._memory()
             if where != self._where:
                 self.reset()
                 self._begin(device)
@@ -126,6 +146,11 @@ class GraphedStep:
                 out = self._run([leaf.to(device) for leaf in leaves], tree)
             torch.cuda.current_stream().wait_stream(self._stream)
             return out
+
+    def _memory(self):
+        """What a graph reads and writes of the model, and what it trains."""
+        parameters = [(p.data_ptr(), p.requires_grad) for p in self.model.parameters()]
+        return parameters + [b.data_ptr() for b in self.model.buffers()]
 
     def _check(self):
         if dist.is_initialized() and dist.get_world_size() > 1:
@@ -162,9 +187,14 @@ class GraphedStep:
             for held in layer.sampled.tolist()
         )
 
+    def _configuration(self):
+        """What a graph repeats of what the model's layers are told."""
+        layers = tuple((layer.recipe, layer.number, layer.accumulation, *layer.targets) for layer in self.layers)
+        return self.clock and self.clock.seed, layers, tuple(m.training for m in self.model.modules())
+
     def _replay(self, leaves, tree, device):
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-        key = (self.due(), self.model.training, tree, shapes)
+        key = (self.due(), self._configuration(), tree, shapes)
         recorded = self._recorded.get(key)
         if recorded is None:
             inputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
@@ -228,9 +258,10 @@ class GraphedStep:
     @staticmethod
     def _compare(before, now):
         for a, b in zip(before, now):
-            for name, value in b.items():
-                if a.get(name) != value:
+            for name in a | b:
+                old, new = a.get(name), b.get(name)
+                if old != new:
                     raise RuntimeError(
-                        f"GraphedStep: {name} was {a.get(name)} when the step was recorded, and is {value}, which the "
+                        f"GraphedStep: {name} was {old} when the step was recorded, and is {new}, which the "
                         "graph does not see: make it a tensor on the GPU, and fill that, or call reset()"
                     )

@@ -44,7 +44,8 @@ class Clock:
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.set(self.step, self.forwards * world + rank)
         if self.slots is not None:
-            self.tensor = self.slots[self.forwards : self.forwards + 1]
+            slot = self.forwards % len(self.slots)  # streams tell no more micro-batches apart
+            self.tensor = self.slots[slot : slot + 1]
         self.forwards += 1
 
     def end_step(self):
