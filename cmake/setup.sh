@@ -14,6 +14,7 @@ is_there() {
     cmake) have cmake && at_least 3.25 "$(cmake --version | sed -n '1s/[^0-9]*//p')" ;;
     ninja) have ninja ;;
     clang) have clang++ ;;
+    lld) have ld.lld ;;
     sanitizers) clang++ -fsanitize=address,undefined -x c++ -o /dev/null - <<<'int main() {}' >/dev/null 2>&1 ;;
     clang-tidy | cppcheck | doxygen) have "$1" ;;
     pkg-config) have pkg-config ;;
