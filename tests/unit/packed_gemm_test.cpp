@@ -265,13 +265,13 @@ TEST_CASE("nothing to add, nothing to write, and operands that do not fit") {
   CHECK(wrong(none.view(), some.view()) == 0);
   CHECK(wrong(some.view(), none.view()) == 0);
 
-  std::vector<float> c(12, 7.0f);
+  std::vector<float> c(16, 7.0f);
   const operand<ms::nvfp4> longer(4, 32, 5);
   const std::string text = message_of([&] {
     ms::gemm_into(ms::host{}, longer.view(), ms::packed_operand<ms::nvfp4>(some.view()), ms::matrix(c, 4, 4));
   });
   CHECK(says(text, "K of GEMM operand B: expected 32, got 16"));
-  CHECK(c == std::vector<float>(12, 7.0f));
+  CHECK(c == std::vector<float>(16, 7.0f));
 }
 
 TEST_CASE("operands without an order of their own can be packed as well") {

@@ -118,7 +118,7 @@ TEST_CASE("a new quantized matrix is one of zeros, and an empty one is whole") {
   CHECK(ms::transpose(empty).rows() == 20);
   CHECK(says(message_of([] { ms::quantized<ms::mxfp4>(-1, 5); }),
              "quantized shape: expected a shape that is not negative"));
-  CHECK(says(message_of([&] { ms::quantize<ms::nvfp4>(ms::matrix(nothing, -1, 5)); }), "input"));
+  CHECK(says(message_of([&] { ms::quantize<ms::nvfp4>(ms::matrix(nothing.data(), -1, 5)); }), "input"));
   CHECK(says(message_of([&] { ms::quantize<ms::nvfp4>(ms::matrix<const float>(nullptr, 1, 5)); }), "null pointer"));
 }
 
