@@ -310,4 +310,31 @@ TEST_CASE("both axes: rows as they are, columns transformed, each under its own 
                                                transform);
              }),
              "length of a Hadamard transform: expected a multiple of 16, got 24"));
+  // Also where only the transform is: it overflows, which the input does not.
+  using rejecting = ms::with_nonfinite<ms::nvfp4, ms::nonfinite::reject>;
+  const std::vector<float> large(x.size(), 2e38f);
+  const auto columns_refused = [&]<class S>(S, const std::vector<float>& from, const ms::quantize_options& column) {
+    std::vector<float> fake(x.size(), 7.0f);
+    guarded<S> first(rows, cols), second(cols, rows);
+    const std::string text = message_of([&] {
+      ms::hadamard_quantize_both_into(ms::sequential{}, ms::matrix(from, rows, cols), first.view(), second.view(),
+                                      transform, {}, column);
+    });
+    CHECK(text == message_of([&] {
+            ms::hadamard_quantize_both_with(ms::sequential{}, ms::matrix(from, rows, cols), first.view(), second.view(),
+                                            ms::nearest_even{}, ms::toward_zero{}, transform, {}, column);
+          }));
+    CHECK(text == message_of([&] {
+            ms::hadamard_fake_quantize_both_into<S>(ms::sequential{}, ms::matrix(from, rows, cols),
+                                                    ms::matrix(fake, rows, cols), ms::matrix(fake, rows, cols),
+                                                    transform, {}, column);
+          }));
+    CHECK((first.untouched() && second.untouched() && fake == std::vector<float>(x.size(), 7.0f)));
+    return text;
+  };
+  const float negative = -1.0f;
+  CHECK(says(columns_refused(rejecting{}, large, {}), "a NaN or an infinity at row 0, column 0"));
+  CHECK(says(columns_refused(ms::nvfp4_exact{}, large, {}), "reference amax"));
+  CHECK(says(columns_refused(ms::nvfp4{}, x, {.reference = &negative}), "reference amax"));
+  CHECK(says(columns_refused(ms::nvfp4{}, x, {.target = 3}), "target"));
 }

@@ -6,6 +6,7 @@
 #include <microscale/block/schemes.hpp>
 #include <microscale/tensor/quantize.hpp>
 #include <type_traits>
+#include <utility>
 
 #include "support/tensors.hpp"
 
@@ -178,4 +179,43 @@ TEST_CASE("fake_quantize_into refuses what does not fit") {
   x[50] = infinity;
   CHECK(says(refused_with(rejecting{}, ms::matrix(y, 8, 40)), "row 1, column 10"));
   CHECK(says(refused_with(ms::ue5m3_fp4{}, ms::matrix(y, 8, 40)), "reference amax"));
+}
+
+TEST_CASE("along both axes, what is wrong with the columns is said before the rows are written") {
+  const auto refused_with = [&]<class S>(S, ms::quantize_options col, float element = 1.0f,
+                                         const float* row_reference = nullptr) {
+    std::vector<float> x = difficult(32, 48, 4), rows(x.size(), 7.0f), cols(x.size(), 7.0f);
+    x[33] = element;
+    const auto in = ms::matrix(std::as_const(x), 32, 48);
+    const ms::quantize_options row{.reference = row_reference};
+    guarded<S> row_memory(32, 48), col_memory(48, 32);
+    const std::string packed = message_of(
+        [&] { ms::quantize_both_into(ms::sequential{}, in, row_memory.view(), col_memory.view(), row, col); });
+    CHECK(packed == message_of([&] {
+            ms::quantize_both_with(ms::sequential{}, in, row_memory.view(), col_memory.view(), ms::nearest_even{},
+                                   ms::toward_zero{}, row, col);
+          }));
+    CHECK(packed == message_of([&] {
+            ms::fake_quantize_both_into<S>(ms::sequential{}, in, ms::matrix(rows, 32, 48), ms::matrix(cols, 32, 48),
+                                           row, col);
+          }));
+    CHECK((row_memory.untouched() && col_memory.untouched()));
+    CHECK((rows == std::vector<float>(x.size(), 7.0f) && cols == rows));
+    return packed;
+  };
+  const float one = 1.0f;
+  CHECK(says(refused_with(ms::nvfp4{}, {.target = 256}), "target"));
+  CHECK(says(refused_with(ms::nvfp4{}, {.reference = &not_a_number}), "reference amax"));
+  CHECK(says(refused_with(ms::nvfp4_exact{}, {}, infinity, &one), "reference amax"));  // the columns' own
+  CHECK(says(refused_with(rejecting{}, {}, infinity, &one), "row 0, column 33"));
+}
+
+TEST_CASE("along both axes, the reference of the columns may be the amax that the rows give") {
+  const std::vector<float> x = difficult(32, 48, 4);
+  float amax = not_a_number;
+  guarded<ms::nvfp4> rows(32, 48), cols(48, 32), wanted(48, 32);
+  ms::quantize_both_into(ms::sequential{}, ms::matrix(x, 32, 48), rows.view(), cols.view(), {.amax = &amax},
+                         {.reference = &amax});
+  ms::quantize_into(ms::sequential{}, ms::matrix(x, 32, 48), wanted.view(), {.axis = ms::axis::col});
+  CHECK(read(cols.view()) == read(wanted.view()));
 }

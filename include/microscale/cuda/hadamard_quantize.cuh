@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <variant>
 
@@ -69,10 +68,7 @@ inline hadamard_options along(hadamard_options transform, axis direction) {
 // The workspace of a call that is not one kernel: the transformed matrix in front, what quantizing it wants behind.
 template <class T>
 matrix_view<float> transformed_memory(const matrix_view<T>& in, std::span<std::byte> workspace, std::size_t needed) {
-  if (workspace.size() < needed || !is_aligned(workspace.data(), 0, alignof(float))) {
-    fail("workspace of a transform and quantization", std::to_string(needed) + " bytes of device memory, aligned to 4",
-         std::to_string(workspace.size()) + " bytes");
-  }
+  check_workspace("workspace of a transform and quantization", workspace, needed);
   return matrix(reinterpret_cast<float*>(workspace.data()), in.rows, in.cols);
 }
 
@@ -205,6 +201,15 @@ void hadamard_fake_quantize_into(const cuda& executor, matrix_view<T> in, matrix
 
 namespace detail::device {
 
+// Looks at what the call for the transformed columns can be refused for, before that for the rows enqueues anything.
+template <class T, class S, class R>
+void check_second_transformed(const cuda& executor, matrix_view<T> in, const quantized_view<S>& out, const R& rounding,
+                              const hadamard_options& transform, const quantize_options& options,
+                              std::span<std::byte> workspace) {
+  check_workspace("workspace of a transform and quantization", workspace,
+                  hadamard_quantize_workspace(executor, in, out, rounding, transform, options));
+}
+
 // Room for the amaxes of both calls at once.
 template <class S>
 constexpr std::size_t both_amax_bytes(const quantize_options& row, const quantize_options& col) {
@@ -266,7 +271,7 @@ void hadamard_quantize_both_with(const cuda& executor, matrix_view<T> in, quanti
   using element = std::remove_const_t<T>;
   const auto row = detail::device::with_axis(row_options, axis::row);
   const auto col = detail::device::with_axis(col_options, axis::col);
-  detail::device::check_both(in, rows, cols);
+  detail::check_both(in, rows, cols);
   detail::check_hadamard(transform, in.rows);
   if constexpr (detail::device::run_scheme<S, RowR> && S::block::rows == 1 && std::is_same_v<RowR, ColR>) {
     auto row_call = detail::device::describe_quantize<S, RowR, element>(executor, in, row_rounding, row, rows.tile);
@@ -279,6 +284,7 @@ void hadamard_quantize_both_with(const cuda& executor, matrix_view<T> in, quanti
       return;
     }
   }
+  detail::device::check_second_transformed(executor, in, cols, col_rounding, transform, col, workspace);
   quantize_with(executor, in, rows, row_rounding, row, workspace);
   hadamard_quantize_with(executor, in, cols, col_rounding, transform, col, workspace);
 }
@@ -296,11 +302,16 @@ void hadamard_quantize_both_into(const cuda& executor, matrix_view<T> in, quanti
         return true;
       });
   if (done) return;
-  detail::check_quantized("output along columns", cols);
-  detail::check_stored_shape(in, cols, axis::col);
+  const auto col = detail::device::with_axis(col_options, axis::col);
+  detail::check_both(in, rows, cols);
   detail::check_hadamard(transform, in.rows);
+  std::visit(
+      [&](const auto& rounding) {
+        detail::device::check_second_transformed(executor, in, cols, rounding, transform, col, workspace);
+      },
+      col.rounding);
   quantize_into(executor, in, rows, detail::device::with_axis(row_options, axis::row), workspace);
-  hadamard_quantize_into(executor, in, cols, transform, detail::device::with_axis(col_options, axis::col), workspace);
+  hadamard_quantize_into(executor, in, cols, transform, col, workspace);
 }
 
 // How many bytes of device workspace hadamard_fake_quantize_both_into wants of these arguments.
@@ -324,7 +335,7 @@ void hadamard_fake_quantize_both_into(const cuda& executor, matrix_view<T> in, m
   using element = std::remove_const_t<T>;
   const auto row = detail::device::with_axis(row_options, axis::row);
   const auto col = detail::device::with_axis(col_options, axis::col);
-  detail::device::check_both(in, rows, cols);
+  detail::check_both(in, rows, cols);
   detail::check_hadamard(transform, in.rows);
   const bool done = detail::device::with_common_rounding(row, col, [&]<class R>(const R& a, const R& b) {
     if constexpr (detail::device::run_scheme<S, R> && S::block::rows == 1) {
@@ -340,6 +351,10 @@ void hadamard_fake_quantize_both_into(const cuda& executor, matrix_view<T> in, m
     }
   });
   if (done) return;
+  if (!in.empty()) {
+    detail::device::check_workspace("workspace of a transform and quantization", workspace,
+                                    hadamard_fake_quantize_workspace<S>(executor, in, cols, transform, col));
+  }
   fake_quantize_into<S>(executor, in, rows, row, workspace);
   hadamard_fake_quantize_into<S>(executor, in, cols, transform, col, workspace);
 }

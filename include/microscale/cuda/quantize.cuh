@@ -310,13 +310,16 @@ quantize_call<S, T> describe_quantize(const cuda& executor, matrix_view<const T>
   return call;
 }
 
-// The floats of a workspace.
-inline float* amax_memory(index_t count, std::span<std::byte> workspace) {
-  const std::size_t needed = static_cast<std::size_t>(count) * sizeof(float);
+// A workspace is as large as the call needs, and aligned for floats.
+inline void check_workspace(const char* what, std::span<std::byte> workspace, std::size_t needed) {
   if (workspace.size() < needed || !is_aligned(workspace.data(), 0, alignof(float))) {
-    fail("quantization workspace", std::to_string(needed) + " bytes of device memory, aligned to 4",
+    fail(what, std::to_string(needed) + " bytes of device memory, aligned to 4",
          std::to_string(workspace.size()) + " bytes");
   }
+}
+// The floats of a workspace.
+inline float* amax_memory(index_t count, std::span<std::byte> workspace) {
+  check_workspace("quantization workspace", workspace, static_cast<std::size_t>(count) * sizeof(float));
   return reinterpret_cast<float*>(workspace.data());
 }
 // Those that a call without a reference keeps its amax, or those of its tiles, in.
@@ -467,6 +470,22 @@ inline quantize_options with_axis(quantize_options options, axis direction) {
   return options;
 }
 
+// Looks at what the second of two calls can be refused for, before the first enqueues anything.
+template <quantization_scheme S, class R, class T>
+void check_second(const cuda& executor, matrix_view<const T> in, const R& rounding, const quantize_options& options,
+                  std::span<std::byte> workspace, tensor_tile tile = {}) {
+  const auto call = describe_quantize<S>(executor, in, rounding, options, tile);
+  if (call.own_reference) own_amax_memory(call, workspace);
+}
+// The same with the rounding mode that the options name.
+template <quantization_scheme S, class T>
+void check_second(const cuda& executor, matrix_view<const T> in, const quantize_options& options,
+                  std::span<std::byte> workspace, tensor_tile tile = {}) {
+  std::visit(
+      [&]<class R>(const R& rounding) { check_second<S, R, T>(executor, in, rounding, options, workspace, tile); },
+      options.rounding);
+}
+
 // One kernel for both calls, where it takes them; the amax of the input goes before it where a call wants that.
 template <class R, class S, class T, class RowSink, class ColSink>
 bool try_both(const cuda& executor, const char* what, matrix_view<const T> in, std::span<std::byte> workspace,
@@ -482,24 +501,6 @@ bool try_both(const cuda& executor, const char* what, matrix_view<const T> in, s
   if (col.amax != nullptr) amax_into(executor, in, col.amax);
   launch_both<R>(executor, what, row, col, row_sink, col_sink);
   return true;
-}
-
-// The arguments of calls along both axes.
-template <class T, class S>
-void check_both(const matrix_view<T>& in, const quantized_view<S>& rows, const quantized_view<S>& cols) {
-  check_matrix("input", in);
-  check_quantized("output along rows", rows);
-  check_quantized("output along columns", cols);
-  check_stored_shape(in, rows, axis::row);
-  check_stored_shape(in, cols, axis::col);
-}
-template <class T, class U>
-void check_both(const matrix_view<T>& in, const matrix_view<U>& rows, const matrix_view<U>& cols) {
-  check_matrix("input", in);
-  check_matrix("output along rows", rows);
-  check_matrix("output along columns", cols);
-  check_same_shape(in, rows);
-  check_same_shape(in, cols);
 }
 
 }  // namespace detail::device
@@ -525,7 +526,7 @@ void quantize_both_with(const cuda& executor, matrix_view<T> in, quantized_view<
   using element = std::remove_const_t<T>;
   const auto row = detail::device::with_axis(row_options, axis::row);
   const auto col = detail::device::with_axis(col_options, axis::col);
-  detail::device::check_both(in, rows, cols);
+  detail::check_both(in, rows, cols);
   if constexpr (detail::device::run_scheme<S, RowR> && S::block::rows == 1 && std::same_as<RowR, ColR>) {
     auto row_call = detail::device::describe_quantize<S, RowR, element>(executor, in, row_rounding, row, rows.tile);
     auto col_call = detail::device::describe_quantize<S, ColR, element>(executor, in, col_rounding, col, cols.tile);
@@ -536,6 +537,7 @@ void quantize_both_with(const cuda& executor, matrix_view<T> in, quantized_view<
       return;
     }
   }
+  detail::device::check_second<S, ColR, element>(executor, in, col_rounding, col, workspace, cols.tile);
   quantize_with(executor, in, rows, row_rounding, row, workspace);
   quantize_with(executor, in, cols, col_rounding, col, workspace);
 }
@@ -552,10 +554,11 @@ void quantize_both_into(const cuda& executor, matrix_view<T> in, quantized_view<
         return true;
       });
   if (done) return;
-  detail::check_quantized("output along columns", cols);
-  detail::check_stored_shape(in, cols, axis::col);
+  const auto col = detail::device::with_axis(col_options, axis::col);
+  detail::check_both(in, rows, cols);
+  detail::device::check_second<S, std::remove_const_t<T>>(executor, in, col, workspace, cols.tile);
   quantize_into(executor, in, rows, detail::device::with_axis(row_options, axis::row), workspace);
-  quantize_into(executor, in, cols, detail::device::with_axis(col_options, axis::col), workspace);
+  quantize_into(executor, in, cols, col, workspace);
 }
 
 // Fake quantization along the rows into `rows` and along the columns into `cols`, both of the shape of `in`, as the
@@ -568,7 +571,7 @@ void fake_quantize_both_into(const cuda& executor, matrix_view<T> in, matrix_vie
   using element = std::remove_const_t<T>;
   const auto row = detail::device::with_axis(row_options, axis::row);
   const auto col = detail::device::with_axis(col_options, axis::col);
-  detail::device::check_both(in, rows, cols);
+  detail::check_both(in, rows, cols);
   const bool done = detail::device::with_common_rounding(row, col, [&]<class R>(const R& a, const R& b) {
     if constexpr (detail::device::run_scheme<S, R> && S::block::rows == 1) {
       const detail::device::decoded_sink<S, U> row_sink{detail::device::as_stored(rows, axis::row)};
@@ -582,6 +585,7 @@ void fake_quantize_both_into(const cuda& executor, matrix_view<T> in, matrix_vie
     }
   });
   if (done) return;
+  if (!in.empty()) detail::device::check_second<S, element>(executor, in, col, workspace);
   fake_quantize_into<S>(executor, in, rows, row, workspace);
   fake_quantize_into<S>(executor, in, cols, col, workspace);
 }

@@ -59,17 +59,39 @@ float hadamard_amax(const Executor& executor, matrix_view<T> in, const hadamard_
   return largest;
 }
 
+namespace detail {
+
+// The Hadamard transform of `in` in FP32, row-major; transform.axis is not read.
+template <host_executor Executor, class T>
+std::vector<float> transformed(const Executor& executor, matrix_view<T> in, hadamard_options transform, axis along) {
+  check_matrix("input", in);
+  transform.axis = along;
+  check_hadamard(transform, along == axis::row ? in.cols : in.rows);
+  std::vector<float> out(static_cast<std::size_t>(in.rows * in.cols));
+  hadamard_into(executor, in, matrix(out, in.rows, in.cols), transform);
+  return out;
+}
+
+// Looks at the arguments of the call for the transformed columns before that for the rows writes, and takes its amax.
+template <quantization_scheme S, host_executor Executor>
+void prepare_transformed(const Executor& executor, matrix_view<const float> middle, index_t tiles,
+                         quantize_options& row, quantize_options& col, float& own) {
+  row.axis = axis::row;
+  col.axis = axis::col;
+  if (col.reference != nullptr && col.reference == row.amax) return;  // which the first call is to write
+  refuse_nonfinite<S>(middle);
+  resolve_options<S>(executor, middle, tiles, col, own);
+}
+
+}  // namespace detail
+
 // Quantizes the Hadamard transform of `in`: hadamard_into to FP32 along options.axis (transform.axis is not read), then
 // quantize_with. The amax of a call without a reference is that of the transform.
 template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode R>
 void hadamard_quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S> out, R rounding,
-                            hadamard_options transform, const quantize_options& options = {}) {
-  detail::check_matrix("input", in);
-  std::vector<float> transformed(static_cast<std::size_t>(in.rows * in.cols));
-  const auto middle = matrix(transformed.data(), in.rows, in.cols);
-  transform.axis = options.axis;
-  hadamard_into(executor, in, middle, transform);
-  quantize_with(executor, middle, out, rounding, options);
+                            const hadamard_options& transform, const quantize_options& options = {}) {
+  const std::vector<float> middle = detail::transformed(executor, in, transform, options.axis);
+  quantize_with(executor, matrix(middle, in.rows, in.cols), out, rounding, options);
 }
 
 // The same with the rounding mode that the options name. Host executors need no workspace.
@@ -86,15 +108,11 @@ void hadamard_quantize_into(const Executor& executor, matrix_view<T> in, quantiz
 // memory.
 template <quantization_scheme S, host_executor Executor, readable_element T, matrix_element U>
 void hadamard_fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view<U> out,
-                                 hadamard_options transform, const quantize_options& options = {}) {
-  detail::check_matrix("input", in);
+                                 const hadamard_options& transform, const quantize_options& options = {}) {
   detail::check_matrix("output", out);
   detail::check_same_shape(in, out);
-  std::vector<float> transformed(static_cast<std::size_t>(in.rows * in.cols));
-  const auto middle = matrix(transformed.data(), in.rows, in.cols);
-  transform.axis = options.axis;
-  hadamard_into(executor, in, middle, transform);
-  fake_quantize_into<S>(executor, middle, out, options);
+  const std::vector<float> middle = detail::transformed(executor, in, transform, options.axis);
+  fake_quantize_into<S>(executor, matrix(middle, in.rows, in.cols), out, options);
 }
 
 // Quantizes along the rows into `rows` and the Hadamard transform along the columns into `cols` (the transpose,
@@ -105,13 +123,13 @@ void hadamard_quantize_both_with(const Executor& executor, matrix_view<T> in, qu
                                  quantized_view<S> cols, RowR row_rounding, ColR col_rounding,
                                  const hadamard_options& transform, quantize_options row_options = {},
                                  quantize_options col_options = {}) {
-  row_options.axis = axis::row;
-  col_options.axis = axis::col;
-  detail::check_quantized("output along columns", cols);
-  detail::check_stored_shape(in, cols, axis::col);
-  detail::check_hadamard(transform, in.rows);
+  detail::check_both(in, rows, cols);
+  const std::vector<float> memory = detail::transformed(executor, in, transform, axis::col);
+  const auto middle = matrix(memory, in.rows, in.cols);
+  float own = 0.0f;
+  detail::prepare_transformed<S>(executor, middle, detail::count_tiles(cols), row_options, col_options, own);
   quantize_with(executor, in, rows, row_rounding, row_options);
-  hadamard_quantize_with(executor, in, cols, col_rounding, transform, col_options);
+  quantize_with(executor, middle, cols, col_rounding, col_options);
 }
 
 // The same with the rounding modes that the options name. Host executors need no workspace.
@@ -120,13 +138,13 @@ void hadamard_quantize_both_into(const Executor& executor, matrix_view<T> in, qu
                                  quantized_view<S> cols, const hadamard_options& transform,
                                  quantize_options row_options = {}, quantize_options col_options = {},
                                  std::span<std::byte> /*workspace*/ = {}) {
-  row_options.axis = axis::row;
-  col_options.axis = axis::col;
-  detail::check_quantized("output along columns", cols);
-  detail::check_stored_shape(in, cols, axis::col);
-  detail::check_hadamard(transform, in.rows);
+  detail::check_both(in, rows, cols);
+  const std::vector<float> memory = detail::transformed(executor, in, transform, axis::col);
+  const auto middle = matrix(memory, in.rows, in.cols);
+  float own = 0.0f;
+  detail::prepare_transformed<S>(executor, middle, detail::count_tiles(cols), row_options, col_options, own);
   quantize_into(executor, in, rows, row_options);
-  hadamard_quantize_into(executor, in, cols, transform, col_options);
+  quantize_into(executor, middle, cols, col_options);
 }
 
 // fake_quantize_into along the rows into `rows`, and hadamard_fake_quantize_into along the columns into `cols`; neither
@@ -135,13 +153,13 @@ template <quantization_scheme S, host_executor Executor, readable_element T, mat
 void hadamard_fake_quantize_both_into(const Executor& executor, matrix_view<T> in, matrix_view<U> rows,
                                       matrix_view<U> cols, const hadamard_options& transform,
                                       quantize_options row_options = {}, quantize_options col_options = {}) {
-  row_options.axis = axis::row;
-  col_options.axis = axis::col;
-  detail::check_matrix("output along columns", cols);
-  detail::check_same_shape(in, cols);
-  detail::check_hadamard(transform, in.rows);
+  detail::check_both(in, rows, cols);
+  const std::vector<float> memory = detail::transformed(executor, in, transform, axis::col);
+  const auto middle = matrix(memory, in.rows, in.cols);
+  float own = 0.0f;
+  detail::prepare_transformed<S>(executor, middle, 1, row_options, col_options, own);
   fake_quantize_into<S>(executor, in, rows, row_options);
-  hadamard_fake_quantize_into<S>(executor, in, cols, transform, col_options);
+  fake_quantize_into<S>(executor, middle, cols, col_options);
 }
 
 namespace detail {

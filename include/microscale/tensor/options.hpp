@@ -167,6 +167,24 @@ void check_same_shape(const matrix_view<T>& in, const matrix_view<U>& out) {
   }
 }
 
+// The arguments of calls along both axes.
+template <class T, class S>
+void check_both(const matrix_view<T>& in, const quantized_view<S>& rows, const quantized_view<S>& cols) {
+  check_matrix("input", in);
+  check_quantized("output along rows", rows);
+  check_quantized("output along columns", cols);
+  check_stored_shape(in, rows, axis::row);
+  check_stored_shape(in, cols, axis::col);
+}
+template <class T, class U>
+void check_both(const matrix_view<T>& in, const matrix_view<U>& rows, const matrix_view<U>& cols) {
+  check_matrix("input", in);
+  check_matrix("output along rows", rows);
+  check_matrix("output along columns", cols);
+  check_same_shape(in, rows);
+  check_same_shape(in, cols);
+}
+
 template <quantization_scheme S>
 int checked_target(int target) {
   using policy = typename S::tensor_scale;

@@ -261,6 +261,25 @@ float resolve_reference(const Executor& executor, matrix_view<T> in, const float
   return checked_reference<S>(reference);
 }
 
+// Looks at what options can be refused for, and puts the amax in the place of a reference that is not given, for `out`
+// tensor scales: in `own` where that is one, nowhere where each tile has its own. Returns the target.
+template <quantization_scheme S, host_executor Executor, class T>
+int resolve_options(const Executor& executor, matrix_view<T> in, index_t tiles, quantize_options& options, float& own) {
+  const int target = checked_target<S>(options.target);
+  if (!S::has_tensor_scale || tiles == 0) return target;
+  if (options.reference != nullptr) {
+    for (index_t i = 0; i < tiles; ++i) checked_reference<S>(options.reference[i]);
+    return target;
+  }
+  own = resolve_reference<S>(executor, in, nullptr);  // the largest of any tile, too
+  if (tiles == 1) options.reference = &own;
+  return target;
+}
+template <class S>
+index_t count_tiles(const quantized_view<S>& out) noexcept {
+  return S::has_tensor_scale ? out.tile_rows() * out.tile_cols() : 0;
+}
+
 template <quantization_scheme S>
 tensor_factors factors_in_default_environment(float reference, int target) {
   tensor_factors t;
@@ -299,25 +318,20 @@ void with_rounding(const any_rounding& rounding, F&& f) {
 // anything if the input holds a NaN or an infinity.
 template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode R>
 void quantize_with(const Executor& executor, matrix_view<T> in, quantized_view<S> out, R rounding,
-                   const quantize_options& options = {}) {
+                   quantize_options options = {}) {
   detail::check_matrix("input", in);
   detail::check_quantized("output", out);
   detail::check_stored_shape(in, out, options.axis);
   detail::refuse_nonfinite<S>(in);
-  const int target = detail::checked_target<S>(options.target);
-  const index_t tiles = S::has_tensor_scale ? out.tile_rows() * out.tile_cols() : 0;
+  const index_t tiles = detail::count_tiles(out);
+  float own = 0.0f;
+  const int target = detail::resolve_options<S>(executor, in, tiles, options, own);
   // With several tensor scales, `datum` holds the references until the blocks are done.
   tensor_factors whole;
   if (tiles == 1) {
-    whole = detail::factors_in_default_environment<S>(detail::resolve_reference<S>(executor, in, options.reference),
-                                                      target);
+    whole = detail::factors_in_default_environment<S>(detail::checked_reference<S>(*options.reference), target);
   }
   if (tiles > 1) {
-    // All of them are looked at before one is written. The largest amax of any tile is that of the tensor.
-    if (options.reference == nullptr) detail::resolve_reference<S>(executor, in, nullptr);
-    for (index_t i = 0; options.reference != nullptr && i < tiles; ++i) {
-      detail::checked_reference<S>(options.reference[i]);
-    }
     for (index_t i = 0; i < tiles; ++i) {
       const auto part = detail::tile_of(in, out, options.axis, i / out.tile_cols(), i % out.tile_cols());
       const float* given = options.reference != nullptr ? options.reference + i : nullptr;
@@ -370,16 +384,16 @@ void dequantize_into(const Executor& executor, quantized_view<S> in, matrix_view
 // axis, and may be the same memory.
 template <quantization_scheme S, host_executor Executor, readable_element T, matrix_element U>
 void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view<U> out,
-                        const quantize_options& options = {}) {
+                        quantize_options options = {}) {
   detail::check_matrix("input", in);
   detail::check_matrix("output", out);
   detail::check_same_shape(in, out);
   detail::refuse_nonfinite<S>(in);
-  const int target = detail::checked_target<S>(options.target);
+  float own = 0.0f;
+  const int target = detail::resolve_options<S>(executor, in, 1, options, own);
   tensor_factors t;
   if constexpr (S::has_tensor_scale) {
-    t = detail::factors_in_default_environment<S>(detail::resolve_reference<S>(executor, in, options.reference),
-                                                  target);
+    t = detail::factors_in_default_environment<S>(detail::checked_reference<S>(*options.reference), target);
   }
   if (options.amax != nullptr) *options.amax = amax(executor, in);  // the output may be the same memory
   const bool along_rows = options.axis == axis::row;
@@ -393,16 +407,34 @@ void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view
   });
 }
 
+namespace detail {
+
+// Looks at the arguments of the second of two calls before the first writes, and takes its amax for it, which is then
+// that of the first as well where no reference is given.
+template <quantization_scheme S, host_executor Executor, class T>
+void prepare_both(const Executor& executor, matrix_view<T> in, index_t row_tiles, index_t col_tiles,
+                  quantize_options& row, quantize_options& col, float& own) {
+  const bool shares = S::has_tensor_scale && row.reference == nullptr && col.reference == nullptr;
+  row.axis = axis::row;
+  col.axis = axis::col;
+  if (col.reference != nullptr && col.reference == row.amax) return;  // which the first call is to write
+  refuse_nonfinite<S>(in);
+  resolve_options<S>(executor, in, col_tiles, col, own);
+  if (shares && row_tiles == 1 && col_tiles == 1) row.reference = &own;
+}
+
+}  // namespace detail
+
 // Quantizes along the rows into `rows` and along the columns into `cols` (the transpose, K-major): quantize_with twice,
 // each with its own rounding and options, whose axes are not read. What a training step wants of X and of dY.
 template <host_executor Executor, readable_element T, quantization_scheme S, rounding_mode RowR, rounding_mode ColR>
 void quantize_both_with(const Executor& executor, matrix_view<T> in, quantized_view<S> rows, quantized_view<S> cols,
                         RowR row_rounding, ColR col_rounding, quantize_options row_options = {},
                         quantize_options col_options = {}) {
-  row_options.axis = axis::row;
-  col_options.axis = axis::col;
-  detail::check_quantized("output along columns", cols);
-  detail::check_stored_shape(in, cols, axis::col);
+  detail::check_both(in, rows, cols);
+  float own = 0.0f;
+  detail::prepare_both<S>(executor, in, detail::count_tiles(rows), detail::count_tiles(cols), row_options, col_options,
+                          own);
   quantize_with(executor, in, rows, row_rounding, row_options);
   quantize_with(executor, in, cols, col_rounding, col_options);
 }
@@ -412,10 +444,10 @@ template <host_executor Executor, readable_element T, quantization_scheme S>
 void quantize_both_into(const Executor& executor, matrix_view<T> in, quantized_view<S> rows, quantized_view<S> cols,
                         quantize_options row_options = {}, quantize_options col_options = {},
                         std::span<std::byte> /*workspace*/ = {}) {
-  row_options.axis = axis::row;
-  col_options.axis = axis::col;
-  detail::check_quantized("output along columns", cols);
-  detail::check_stored_shape(in, cols, axis::col);
+  detail::check_both(in, rows, cols);
+  float own = 0.0f;
+  detail::prepare_both<S>(executor, in, detail::count_tiles(rows), detail::count_tiles(cols), row_options, col_options,
+                          own);
   quantize_into(executor, in, rows, row_options);
   quantize_into(executor, in, cols, col_options);
 }
@@ -424,10 +456,9 @@ void quantize_both_into(const Executor& executor, matrix_view<T> in, quantized_v
 template <quantization_scheme S, host_executor Executor, readable_element T, matrix_element U>
 void fake_quantize_both_into(const Executor& executor, matrix_view<T> in, matrix_view<U> rows, matrix_view<U> cols,
                              quantize_options row_options = {}, quantize_options col_options = {}) {
-  row_options.axis = axis::row;
-  col_options.axis = axis::col;
-  detail::check_matrix("output along columns", cols);
-  detail::check_same_shape(in, cols);
+  detail::check_both(in, rows, cols);
+  float own = 0.0f;
+  detail::prepare_both<S>(executor, in, 1, 1, row_options, col_options, own);
   fake_quantize_into<S>(executor, in, rows, row_options);
   fake_quantize_into<S>(executor, in, cols, col_options);
 }
