@@ -13,8 +13,8 @@ namespace microscale {
 // kernels stay what they were when it was captured, and so would draws; with this mode a replay draws from the offset
 // that is there then. Of a training step that is stream_offset (recipe/stream.hpp), beside the stream of a step 0.
 //
-// For quantize_with, quantize_both_with and hadamard_quantize_with of ms::cuda, at the speed of `mode` but for the
-// read.
+// For quantize_with, quantize_both_with and their hadamard_ forms of ms::cuda, at the speed of `mode` but for the read.
+// Within with_scale_draws it moves the elements' draws alone: scales draw from the key that they are given.
 template <stochastic_mode R>
 struct with_stream_offset {
   static constexpr int random_bits = R::random_bits;
