@@ -89,7 +89,9 @@ class cuda_scheme final : public scheme_operations {
     if (!request.transform) return bytes;
     with_rounding(Roundings{}, facts_.name, request, [&](auto rounding) {
       with_view(in, [&](auto view) {
-        if (!fits_transformed(view, view_of<bfloat16_t>(out), rounding, request)) bytes += transformed_bytes(in);
+        if (!fits_transformed(view, view_of<bfloat16_t>(out), rounding, request)) {
+          bytes += ms::detail::device::transformed_bytes(view);
+        }
       });
     });
     return bytes;
@@ -162,9 +164,6 @@ class cuda_scheme final : public scheme_operations {
   }
 
  private:
-  static std::size_t transformed_bytes(const matrix_memory& m) {
-    return static_cast<std::size_t>(m.rows * m.cols) * sizeof(float);
-  }
   static ms::hadamard_options transform_of(const quantize_request& request) {
     return ms::detail::device::along(*request.transform, request.axis);
   }
@@ -198,7 +197,7 @@ class cuda_scheme final : public scheme_operations {
                                    request.workspace)) {
       return;
     }
-    const std::size_t bytes = static_cast<std::size_t>(in.rows * in.cols) * sizeof(float);
+    const std::size_t bytes = device::transformed_bytes(in);
     const auto transformed = device::transformed_memory(in, request.workspace, bytes);
     ms::hadamard_into(executor, in, transformed, transform_of(request));
     quantize_request rest = request;

@@ -65,6 +65,11 @@ inline hadamard_options along(hadamard_options transform, axis direction) {
   return transform;
 }
 
+template <class T>
+constexpr std::size_t transformed_bytes(const matrix_view<T>& in) noexcept {
+  return static_cast<std::size_t>(in.rows * in.cols) * sizeof(float);
+}
+
 // The workspace of a call that is not one kernel: the transformed matrix in front, what quantizing it wants behind.
 template <class T>
 matrix_view<float> transformed_memory(const matrix_view<T>& in, std::span<std::byte> workspace, std::size_t needed) {
@@ -79,7 +84,7 @@ matrix_view<float> transformed_memory(const matrix_view<T>& in, std::span<std::b
 template <class T, quantization_scheme S>
 constexpr std::size_t hadamard_quantize_workspace(const cuda& executor, matrix_view<T> in, const quantized_view<S>& out,
                                                   const quantize_options& options = {}) {
-  return static_cast<std::size_t>(in.rows * in.cols) * sizeof(float) + quantize_workspace(executor, in, out, options);
+  return detail::device::transformed_bytes(in) + quantize_workspace(executor, in, out, options);
 }
 
 // How many it wants of these arguments, matrices in their places: none for a matrix where the call is one kernel.
@@ -127,7 +132,7 @@ void hadamard_quantize_with(const cuda& executor, matrix_view<T> in, quantized_v
   const auto transformed = detail::device::transformed_memory(in, workspace, needed);
   hadamard_into(executor, in, transformed, run);
   quantize_with(executor, transformed, out, rounding, options,
-                workspace.subspan(static_cast<std::size_t>(in.rows * in.cols) * sizeof(float)));
+                workspace.subspan(detail::device::transformed_bytes(in)));
 }
 
 // The same with the rounding mode that the options name.
@@ -154,8 +159,7 @@ requires matrix_element<std::remove_const_t<T>> std::size_t hadamard_fake_quanti
       },
       options.rounding);
   const bool wants_matrix = !fits && !std::is_same_v<U, float>;
-  return (wants_matrix ? static_cast<std::size_t>(in.rows * in.cols) * sizeof(float) : 0) +
-         quantize_workspace<S>(executor, in, options);
+  return (wants_matrix ? detail::device::transformed_bytes(in) : 0) + quantize_workspace<S>(executor, in, options);
 }
 
 // Fake quantization of the Hadamard transform of `in`, as the host's hadamard_fake_quantize_into does: what decoding
@@ -188,7 +192,7 @@ void hadamard_fake_quantize_into(const cuda& executor, matrix_view<T> in, matrix
     hadamard_into(executor, in, out, run);
     fake_quantize_into<S>(executor, out, out, options, workspace);
   } else {
-    const std::size_t matrix_bytes = static_cast<std::size_t>(in.rows * in.cols) * sizeof(float);
+    const std::size_t matrix_bytes = detail::device::transformed_bytes(in);
     const auto transformed =
         detail::device::transformed_memory(in, workspace, matrix_bytes + quantize_workspace<S>(executor, in, options));
     hadamard_into(executor, in, transformed, run);

@@ -72,17 +72,6 @@ std::vector<float> transformed(const Executor& executor, matrix_view<T> in, hada
   return out;
 }
 
-// Looks at the arguments of the call for the transformed columns before that for the rows writes, and takes its amax.
-template <quantization_scheme S, host_executor Executor>
-void prepare_transformed(const Executor& executor, matrix_view<const float> middle, index_t tiles,
-                         quantize_options& row, quantize_options& col, float& own) {
-  row.axis = axis::row;
-  col.axis = axis::col;
-  if (col.reference != nullptr && col.reference == row.amax) return;  // which the first call is to write
-  refuse_nonfinite<S>(middle);
-  resolve_options<S>(executor, middle, tiles, col, own);
-}
-
 }  // namespace detail
 
 // Quantizes the Hadamard transform of `in`: hadamard_into to FP32 along options.axis (transform.axis is not read), then
@@ -127,7 +116,7 @@ void hadamard_quantize_both_with(const Executor& executor, matrix_view<T> in, qu
   const std::vector<float> memory = detail::transformed(executor, in, transform, axis::col);
   const auto middle = matrix(memory, in.rows, in.cols);
   float own = 0.0f;
-  detail::prepare_transformed<S>(executor, middle, detail::count_tiles(cols), row_options, col_options, own);
+  detail::prepare_second<S>(executor, middle, detail::count_tiles(cols), row_options, col_options, own);
   quantize_with(executor, in, rows, row_rounding, row_options);
   quantize_with(executor, middle, cols, col_rounding, col_options);
 }
@@ -142,7 +131,7 @@ void hadamard_quantize_both_into(const Executor& executor, matrix_view<T> in, qu
   const std::vector<float> memory = detail::transformed(executor, in, transform, axis::col);
   const auto middle = matrix(memory, in.rows, in.cols);
   float own = 0.0f;
-  detail::prepare_transformed<S>(executor, middle, detail::count_tiles(cols), row_options, col_options, own);
+  detail::prepare_second<S>(executor, middle, detail::count_tiles(cols), row_options, col_options, own);
   quantize_into(executor, in, rows, row_options);
   quantize_into(executor, middle, cols, col_options);
 }
@@ -157,7 +146,7 @@ void hadamard_fake_quantize_both_into(const Executor& executor, matrix_view<T> i
   const std::vector<float> memory = detail::transformed(executor, in, transform, axis::col);
   const auto middle = matrix(memory, in.rows, in.cols);
   float own = 0.0f;
-  detail::prepare_transformed<S>(executor, middle, 1, row_options, col_options, own);
+  detail::prepare_second<S>(executor, middle, 1, row_options, col_options, own);
   fake_quantize_into<S>(executor, in, rows, row_options);
   fake_quantize_into<S>(executor, middle, cols, col_options);
 }

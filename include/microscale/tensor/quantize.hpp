@@ -409,17 +409,24 @@ void fake_quantize_into(const Executor& executor, matrix_view<T> in, matrix_view
 
 namespace detail {
 
-// Looks at the arguments of the second of two calls before the first writes, and takes its amax for it, which is then
-// that of the first as well where no reference is given.
+// Looks at the arguments of the second of two calls, that for the columns, before the first writes, and takes its amax
+// for it. `in` is what the second quantizes.
 template <quantization_scheme S, host_executor Executor, class T>
-void prepare_both(const Executor& executor, matrix_view<T> in, index_t row_tiles, index_t col_tiles,
-                  quantize_options& row, quantize_options& col, float& own) {
-  const bool shares = S::has_tensor_scale && row.reference == nullptr && col.reference == nullptr;
+void prepare_second(const Executor& executor, matrix_view<T> in, index_t tiles, quantize_options& row,
+                    quantize_options& col, float& own) {
   row.axis = axis::row;
   col.axis = axis::col;
   if (col.reference != nullptr && col.reference == row.amax) return;  // which the first call is to write
   refuse_nonfinite<S>(in);
-  resolve_options<S>(executor, in, col_tiles, col, own);
+  resolve_options<S>(executor, in, tiles, col, own);
+}
+
+// The same where both quantize `in`: the amax is that of the first as well where no reference is given.
+template <quantization_scheme S, host_executor Executor, class T>
+void prepare_both(const Executor& executor, matrix_view<T> in, index_t row_tiles, index_t col_tiles,
+                  quantize_options& row, quantize_options& col, float& own) {
+  const bool shares = S::has_tensor_scale && row.reference == nullptr && col.reference == nullptr;
+  prepare_second<S>(executor, in, col_tiles, row, col, own);
   if (shares && row_tiles == 1 && col_tiles == 1) row.reference = &own;
 }
 
