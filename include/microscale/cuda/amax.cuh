@@ -11,6 +11,19 @@ namespace microscale {
 
 namespace detail::device {
 
+// Raises *amax to the largest of a thread block's magnitudes, which are ordered as their bits. Most thread blocks find
+// it higher already, and ask no more.
+__device__ inline void raise_amax(float* amax, std::uint32_t largest) {
+  __shared__ std::uint32_t shared;
+  if (threadIdx.x == 0) shared = 0;
+  __syncthreads();
+  largest = largest_of_warp(largest);
+  if (threadIdx.x % 32 == 0) atomicMax(&shared, largest);
+  __syncthreads();
+  auto* const bits = reinterpret_cast<std::uint32_t*>(amax);
+  if (threadIdx.x == 0 && shared > *static_cast<volatile std::uint32_t*>(bits)) atomicMax(bits, shared);
+}
+
 // Thread block by thread block over spans of a row, 16 elements a thread, threads next to each other in memory.
 template <class T>
 struct amax_call {
@@ -19,7 +32,7 @@ struct amax_call {
   index_t cols;
   index_t pitch;
   bool wide;
-  std::uint32_t* out;  // the bits of the maximum so far
+  float* out;  // the maximum so far
 };
 
 template <class T>
@@ -62,9 +75,7 @@ __global__ void __launch_bounds__(largest_thread_block) amax_kernel(const amax_c
       }
     }
   }
-  // Magnitudes are ordered as their bits, and a maximum does not depend on the order in which it is taken.
-  largest = largest_of_warp(largest);
-  if (threadIdx.x % 32 == 0 && largest != 0) atomicMax(call.out, largest);
+  raise_amax(call.out, largest);
 }
 
 }  // namespace detail::device
@@ -80,8 +91,7 @@ void amax_into(const cuda& executor, matrix_view<T> in, float* out) {
   detail::device::check_launch(executor.launch);
   detail::device::clear_bytes(executor, "amax", out, sizeof(float));
   if (in.empty()) return;
-  detail::device::amax_call<element> call{in.data,  in.rows, in.cols,
-                                          in.pitch, false,   reinterpret_cast<std::uint32_t*>(out)};
+  detail::device::amax_call<element> call{in.data, in.rows, in.cols, in.pitch, false, out};
   if (in.rows == 1 || in.pitch == in.cols) {  // one long row
     call.cols = in.rows * in.cols;
     call.pitch = call.cols;
@@ -90,7 +100,7 @@ void amax_into(const cuda& executor, matrix_view<T> in, float* out) {
   const index_t pitch_bytes = call.rows == 1 ? 0 : call.pitch * static_cast<index_t>(sizeof(T));
   call.wide = detail::device::is_aligned(in.data, pitch_bytes, 16);
   const index_t span = index_t{executor.launch.threads} * 4 * detail::device::amax_elements<element>;
-  // Few enough thread blocks that each has several spans: its one atomic operation a warp is shared by them.
+  // Few enough thread blocks that each has several spans, which share what it does once.
   const index_t blocks = smaller(call.rows * ceil_div(call.cols, span), index_t{2048});
   detail::device::launch(executor, "amax", &detail::device::amax_kernel<element>, blocks, call);
 }

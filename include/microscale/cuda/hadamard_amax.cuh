@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(largest_thread_block)
   }
 }
 
-// Few enough thread blocks that each has several runs: its one atomic operation is shared by them.
+// Few enough thread blocks that each has several runs, which share what it does once.
 inline constexpr index_t hadamard_amax_blocks = 2048;
 
 template <class Held, int Size, class T>
@@ -141,26 +141,23 @@ void hadamard_amax_into(const cuda& executor, matrix_view<T> in, float* out, con
 namespace detail::device {
 
 template <int Size, class T>
-bool try_both_amax(const cuda& executor, const matrix_view<const T>& in, float* plain, float* transformed,
-                   const hadamard_options& options) {
+bool try_both_amax(const cuda& executor, const matrix_view<const T>& in, float* out, const hadamard_options& options) {
   run_grid grid;
   if (in.empty() || !has_column_pairs(in) || !count_hadamard_runs<Size>(in, axis::col, grid)) return false;
-  clear_bytes(executor, "amax", plain, sizeof(float));
-  clear_bytes(executor, "amax", transformed, sizeof(float));
+  clear_bytes(executor, "amax", out, 2 * sizeof(float));
   launch(executor, "amax of a matrix and of its Hadamard transform", &hadamard_amax_columns_kernel<T, Size, true>,
          smaller(ceil_div(index_t{grid.count}, index_t{executor.launch.threads}), hadamard_amax_blocks),
-         describe_hadamard_amax<float, Size>(in, options, grid, transformed, plain));
+         describe_hadamard_amax<float, Size>(in, options, grid, out + 1, out));
   return true;
 }
 
-// amax_into and hadamard_amax_into along the columns, from one read where that is aligned.
+// amax_into out[0], and hadamard_amax_into along the columns out[1], from one read where that is aligned.
 template <class T>
-void both_amax_into(const cuda& executor, const matrix_view<const T>& in, float* plain, float* transformed,
-                    const hadamard_options& options) {
-  if (options.size == 16 && try_both_amax<16>(executor, in, plain, transformed, options)) return;
-  if (options.size == 32 && try_both_amax<32>(executor, in, plain, transformed, options)) return;
-  amax_into(executor, in, plain);
-  hadamard_amax_into(executor, in, transformed, options);
+void both_amax_into(const cuda& executor, const matrix_view<const T>& in, float* out, const hadamard_options& options) {
+  if (options.size == 16 && try_both_amax<16>(executor, in, out, options)) return;
+  if (options.size == 32 && try_both_amax<32>(executor, in, out, options)) return;
+  amax_into(executor, in, out);
+  hadamard_amax_into(executor, in, out + 1, options);
 }
 
 }  // namespace detail::device

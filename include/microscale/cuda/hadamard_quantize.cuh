@@ -230,7 +230,7 @@ bool try_both_transformed(const cuda& executor, const char* what, std::span<std:
   return with_run_transform<S, T>(transform, [&](const auto& run) {
     if (row.own_reference && col.own_reference) {
       float* const own = amax_memory(2, workspace);
-      both_amax_into(executor, in, own, own + 1, transform);
+      both_amax_into(executor, in, own, transform);
       row.reference = own;
       col.reference = own + 1;
     } else if (row.own_reference) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "../tensor/hadamard.hpp"
+#include "amax.cuh"
 #include "quantize_call.cuh"
 
 namespace microscale::detail::device {
@@ -565,18 +566,6 @@ __device__ void store_runs(const decoded_sink<S, U>&, U* to, bool inside, const 
 #pragma unroll
   for (int j = 0; j < Runs; ++j) decode_run<S, U>(x[j], runs[j], back, out + j * words);
   store_paired(inside ? reinterpret_cast<std::uint8_t*>(to) : nullptr, out);
-}
-
-// Raises *amax to the largest of a thread block's bits. Most thread blocks find it higher already, and ask no more.
-__device__ inline void raise_amax(float* amax, std::uint32_t largest) {
-  __shared__ std::uint32_t shared;
-  if (threadIdx.x == 0) shared = 0;
-  __syncthreads();
-  largest = largest_of_warp(largest);
-  if (threadIdx.x % 32 == 0) atomicMax(&shared, largest);
-  __syncthreads();
-  auto* const bits = reinterpret_cast<std::uint32_t*>(amax);
-  if (threadIdx.x == 0 && shared > *static_cast<volatile std::uint32_t*>(bits)) atomicMax(bits, shared);
 }
 
 // `Runs` independent groups of neighbouring blocks a thread, whose loads are all under way before the first is used; a
