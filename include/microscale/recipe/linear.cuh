@@ -21,6 +21,7 @@
 #include "../cuda/bf16_gemm.cuh"
 #include "../cuda/gemm.cuh"
 #include "../cuda/hadamard.cuh"
+#include "../cuda/hadamard_quantize.cuh"
 #include "../cuda/quantize.cuh"
 #include "../cuda/transpose.cuh"
 #include "linear.hpp"
@@ -162,6 +163,16 @@ class device_memory {
     const std::size_t needed = quantize_workspace<S>(kernels, m, options);
     workspace_.resize(needed);
     quantize_with(kernels, m, q.view(), rounding, options, std::span<std::byte>(workspace_.data(), needed));
+  }
+  // What transform and quantize would give in turn, without the transformed matrix where one kernel does both.
+  template <class Executor, quantization_scheme S, rounding_mode R>
+  void hadamard_quantize(const Executor& executor, matrix_view<const float> m, quantized_matrix<S>& q, R rounding,
+                         const hadamard_options& transform, const quantize_options& options) {
+    const cuda& kernels = detail::device::kernels_of(executor);
+    const std::size_t needed = hadamard_quantize_workspace(kernels, m, q.view(), rounding, transform, options);
+    workspace_.resize(needed);
+    hadamard_quantize_with(kernels, m, q.view(), rounding, transform, options,
+                           std::span<std::byte>(workspace_.data(), needed));
   }
   template <class Executor, quantization_scheme S>
   static void transpose(const Executor& executor, const quantized_matrix<S>& in, quantized_matrix<S>& out) {

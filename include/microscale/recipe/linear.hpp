@@ -440,29 +440,31 @@ class linear {
       const auto stream = [&](const training_step& step, operand_role of, draw_purpose purpose) {
         return random_key{step.seed, random_stream(step, position_.layer, of, gemm, purpose)};
       };
-      if constexpr (Operand::transform::size > 1) {
-        transformed_.resize(static_cast<std::size_t>(m.rows * m.cols));
-        const matrix_view<float> t = matrix(transformed_.data(), m.rows, m.cols);
-        // The operands of a GEMM share their signs: the draw is that of the step of forward(), and of operand X.
-        const random_key key = stream(signs_at_, operand_role::activation, draw_purpose::signs);
-        memory_.transform(executor, m, t,
-                          {.size = Operand::transform::size,
-                           .signs = detail::transform_signs<typename Operand::transform>(key),
-                           .axis = along});
-        m = t;
-      }
       quantize_options options;
       options.axis = along;
       if constexpr (scheme::has_tensor_scale) {
         options.reference = detail::reads_reference<scheme>() ? reference : memory_.unread_reference(executor);
       }
       options.target = target_of(operand, gemm);
+      const auto rounding = detail::rounding_with<typename Operand::rounding>::keys(
+          stream(at, operand, draw_purpose::elements), stream(at, operand, draw_purpose::scales));
       const bool along_rows = along == axis::row;
       memory_.reshape(q, along_rows ? m.rows : m.cols, along_rows ? m.cols : m.rows);
-      memory_.quantize(executor, m, q,
-                       detail::rounding_with<typename Operand::rounding>::keys(
-                           stream(at, operand, draw_purpose::elements), stream(at, operand, draw_purpose::scales)),
-                       options);
+      if constexpr (Operand::transform::size > 1) {
+        // The operands of a GEMM share their signs: the draw is that of the step of forward(), and of operand X.
+        const random_key key = stream(signs_at_, operand_role::activation, draw_purpose::signs);
+        const hadamard_options transform{.size = Operand::transform::size,
+                                         .signs = detail::transform_signs<typename Operand::transform>(key),
+                                         .axis = along};
+        if constexpr (requires { memory_.hadamard_quantize(executor, m, q, rounding, transform, options); }) {
+          if (measured == nullptr) return memory_.hadamard_quantize(executor, m, q, rounding, transform, options);
+        }
+        transformed_.resize(static_cast<std::size_t>(m.rows * m.cols));
+        const matrix_view<float> t = matrix(transformed_.data(), m.rows, m.cols);
+        memory_.transform(executor, m, t, transform);
+        m = t;
+      }
+      memory_.quantize(executor, m, q, rounding, options);
       if (measured != nullptr) *measured += memory_.measure(executor, m, q, along);
     }
   }
