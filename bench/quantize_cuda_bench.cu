@@ -93,7 +93,7 @@ struct buffers {
         twice(2 * n),
         wide(n / 2),
         codes(n / 2),
-        scales(n / 16),
+        scales(n / 8),  // of both axes, where their bytes are moved by one kernel
         other_codes(n / 2),
         other_scales(n / 16) {
     fill_kernel<<<2048, 256>>>(in.data(), n, salt);
