@@ -38,14 +38,18 @@ inline bool find_gpu() {
 template <class T>
 class buffer {
  public:
-  explicit buffer(std::int64_t n) { check(cudaMalloc(&data_, static_cast<std::size_t>(n) * sizeof(T)), "cudaMalloc"); }
+  explicit buffer(std::int64_t n) : size_(n) {
+    check(cudaMalloc(&data_, static_cast<std::size_t>(n) * sizeof(T)), "cudaMalloc");
+  }
   ~buffer() { cudaFree(data_); }
   buffer(const buffer&) = delete;
   buffer& operator=(const buffer&) = delete;
   T* data() const { return data_; }
+  std::int64_t bytes() const { return size_ * static_cast<std::int64_t>(sizeof(T)); }
 
  private:
   T* data_ = nullptr;
+  std::int64_t size_;
 };
 
 // One thing to time: what it is called, the bytes that it must move, the operation whose time is its ceiling (empty for

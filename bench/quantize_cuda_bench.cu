@@ -74,12 +74,28 @@ __global__ void __launch_bounds__(256) bytes_kernel(const std::uint8_t* in, cons
     if constexpr (Scales == 2) reinterpret_cast<std::uint16_t*>(scales)[i] = static_cast<std::uint16_t>(mixed[1]);
   }
 }
+
+// Memory that a ceiling moves bytes from or to: a buffer, or none.
+struct region {
+  void* data = nullptr;
+  index_t bytes = 0;
+
+  region() = default;
+  template <class T>
+  region(const buffer<T>& b) : data(b.data()), bytes(b.bytes()) {}  // NOLINT(google-explicit-constructor)
+};
+
+// Reads bytes_in bytes of `in`, and of `more` what belongs to them. What a region does not hold ends the program: a
+// kernel that wrote further could change whatever lies there, the code of other kernels too.
 template <int In, int Out, int Scales, int Items>
-void move_bytes(const void* in, const std::uint8_t* more, void* out, std::uint8_t* scales, index_t bytes_in) {
+void move_bytes(const region& in, const region& more, const region& out, const region& scales, index_t bytes_in) {
   const index_t count = bytes_in / In;
+  const bool fits = in.bytes >= bytes_in && (more.data == nullptr || more.bytes >= count / 2) &&
+                    out.bytes >= count * Out && scales.bytes >= count * Scales;
+  check(fits ? cudaSuccess : cudaErrorInvalidValue, "bytes that are moved in other memory than was allocated");
   bytes_kernel<In, Out, Scales, Items><<<static_cast<unsigned>(count / (256 * Items)), 256>>>(
-      static_cast<const std::uint8_t*>(in), more, static_cast<std::uint8_t*>(out), scales,
-      static_cast<std::uint32_t>(count));
+      static_cast<const std::uint8_t*>(in.data), static_cast<const std::uint8_t*>(more.data),
+      static_cast<std::uint8_t*>(out.data), static_cast<std::uint8_t*>(scales.data), static_cast<std::uint32_t>(count));
 }
 
 struct buffers {
@@ -139,33 +155,23 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
 
   std::vector<operation> operations = {
       {"bytes: bf16 -> codes, scales of 16", rows16, "",
-       [&](int i) {
-         move_bytes<64, 16, 2, 1>(set(i).in.data(), nullptr, set(i).codes.data(), set(i).scales.data(), 2 * n);
-       }},
+       [&](int i) { move_bytes<64, 16, 2, 1>(set(i).in, {}, set(i).codes, set(i).scales, 2 * n); }},
       {"bytes: bf16 -> codes, scales of 32", rows32, "",
-       [&](int i) {
-         move_bytes<64, 16, 1, 1>(set(i).in.data(), nullptr, set(i).codes.data(), set(i).scales.data(), 2 * n);
-       }},
+       [&](int i) { move_bytes<64, 16, 1, 1>(set(i).in, {}, set(i).codes, set(i).scales, 2 * n); }},
       {"bytes: bf16 -> codes alone", elements * 2.5, "",
-       [&](int i) { move_bytes<64, 16, 0, 1>(set(i).in.data(), nullptr, set(i).codes.data(), nullptr, 2 * n); }},
+       [&](int i) { move_bytes<64, 16, 0, 1>(set(i).in, {}, set(i).codes, {}, 2 * n); }},
       {"bytes: f32 -> codes, scales of 16", floats, "",
-       [&](int i) {
-         move_bytes<64, 8, 1, 2>(set(i).wide.data(), nullptr, set(i).codes.data(), set(i).scales.data(), 2 * n);
-       }},
+       [&](int i) { move_bytes<64, 8, 1, 2>(set(i).wide, {}, set(i).codes, set(i).scales, 2 * n); }},
       {"bytes: bf16 -> codes, scales of 16, twice", both, "",
-       [&](int i) {
-         move_bytes<32, 16, 2, 2>(set(i).in.data(), nullptr, set(i).out.data(), set(i).scales.data(), 2 * n);
-       }},
+       [&](int i) { move_bytes<32, 16, 2, 2>(set(i).in, {}, set(i).out, set(i).scales, 2 * n); }},
       {"bytes: bf16 alone", elements * 2, "",
-       [&](int i) { move_bytes<64, 0, 0, 1>(set(i).in.data(), nullptr, nullptr, set(i).scales.data(), 2 * n); }},
+       [&](int i) { move_bytes<64, 0, 0, 1>(set(i).in, {}, {}, set(i).scales, 2 * n); }},
       {"bytes: bf16 -> bf16, twice", elements * 6, "",
-       [&](int i) { move_bytes<16, 32, 0, 1>(set(i).in.data(), nullptr, set(i).twice.data(), nullptr, 2 * n); }},
+       [&](int i) { move_bytes<16, 32, 0, 1>(set(i).in, {}, set(i).twice, {}, 2 * n); }},
       {"bytes: codes, scales of 16 -> bf16", rows16, "",
-       [&](int i) {
-         move_bytes<4, 16, 0, 4>(set(i).codes.data(), set(i).scales.data(), set(i).out.data(), nullptr, n / 2);
-       }},
+       [&](int i) { move_bytes<4, 16, 0, 4>(set(i).codes, set(i).scales, set(i).out, {}, n / 2); }},
       {"bytes: bf16 -> bf16", twice, "",
-       [&](int i) { move_bytes<16, 16, 0, 1>(set(i).in.data(), nullptr, set(i).out.data(), nullptr, 2 * n); }},
+       [&](int i) { move_bytes<16, 16, 0, 1>(set(i).in, {}, set(i).out, {}, 2 * n); }},
       {"cudaMemcpyAsync, device to device", twice, "",
        [&](int i) {
          check(cudaMemcpyAsync(set(i).out.data(), set(i).in.data(), static_cast<std::size_t>(2 * n),
