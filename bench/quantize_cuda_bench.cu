@@ -147,6 +147,10 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
   const ms::quantize_options down{.axis = ms::axis::col, .reference = reference.data()};
   const ms::hadamard_options transform{.signs = ms::hadamard_signs::transformer_engine()};
   const ms::hadamard_options transform_down{.signs = transform.signs, .axis = ms::axis::col};
+  buffer<ms::hadamard_signs> signs(1);
+  check(cudaMemcpy(signs.data(), &transform.signs, sizeof(ms::hadamard_signs), cudaMemcpyHostToDevice), "cudaMemcpy");
+  const ms::hadamard_options read{.read_signs = signs.data()};
+  const ms::hadamard_options read_down{.axis = ms::axis::col, .read_signs = signs.data()};
   const ms::nearest_even nearest;
   const ms::stochastic_midpoint8 draws{5, 7};
   const double elements = static_cast<double>(n), rows16 = elements * 2.5625, rows32 = elements * 2.53125;
@@ -206,8 +210,12 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
        }},
       {"Hadamard-16 and quantize bf16, ue5m3_fp4", rows16, "bytes: bf16 -> codes, scales of 16",
        [&](int i) {
-         ms::hadamard_quantize_with(executor, input(i), view(ms::ue5m3_fp4{}, i, rows, cols), nearest,
-                                    {.signs = ms::hadamard_signs::transformer_engine()}, options);
+         ms::hadamard_quantize_with(executor, input(i), view(ms::ue5m3_fp4{}, i, rows, cols), nearest, transform,
+                                    options);
+       }},
+      {"the same, signs read", rows16, "bytes: bf16 -> codes, scales of 16",
+       [&](int i) {
+         ms::hadamard_quantize_with(executor, input(i), view(ms::ue5m3_fp4{}, i, rows, cols), nearest, read, options);
        }},
       {"quantize bf16 along columns, ue5m3_fp4", rows16, "bytes: bf16 -> codes, scales of 16",
        [&](int i) { ms::quantize_with(executor, input(i), view(ms::ue5m3_fp4{}, i, cols, rows), nearest, down); }},
@@ -227,8 +235,12 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
        }},
       {"amax of Hadamard-16 bf16", elements * 2, "bytes: bf16 alone",
        [&](int i) { ms::hadamard_amax_into(executor, input(i), amax.data(), transform); }},
+      {"amax of Hadamard-16 bf16, signs read", elements * 2, "bytes: bf16 alone",
+       [&](int i) { ms::hadamard_amax_into(executor, input(i), amax.data(), read); }},
       {"amax of Hadamard-16 bf16 along columns", elements * 2, "bytes: bf16 alone",
        [&](int i) { ms::hadamard_amax_into(executor, input(i), amax.data(), transform_down); }},
+      {"amax of Hadamard-16 bf16 along columns, signs read", elements * 2, "bytes: bf16 alone",
+       [&](int i) { ms::hadamard_amax_into(executor, input(i), amax.data(), read_down); }},
       {"Hadamard-16 and quantize bf16 along columns, own amax, nvfp4", rows16 + elements * 2,
        "bytes: bf16 -> codes, scales of 16",
        [&](int i) {
@@ -238,6 +250,10 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
       {"Hadamard-16 and fake-quantize bf16 along columns, nvfp4", twice, "bytes: bf16 -> bf16",
        [&](int i) {
          ms::hadamard_fake_quantize_into<ms::nvfp4>(executor, input(i), output(i), transform, down, workspace);
+       }},
+      {"the same, signs read, nvfp4", twice, "bytes: bf16 -> bf16",
+       [&](int i) {
+         ms::hadamard_fake_quantize_into<ms::nvfp4>(executor, input(i), output(i), read, down, workspace);
        }},
       {"fake-quantize rows, Hadamard-16 columns, nvfp4", elements * 6, "bytes: bf16 -> bf16, twice",
        [&](int i) {
@@ -249,6 +265,12 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
          const ms::quantize_options drawn{.rounding = ms::stochastic_floor8{5, 7}};
          ms::hadamard_fake_quantize_both_into<ms::nvfp4>(executor, input(i), one_of_two(i, 0), one_of_two(i, 1),
                                                          transform, drawn, drawn, workspace);
+       }},
+      {"the same, own amaxes, drawn, signs read", elements * 8, "bytes: bf16 -> bf16, twice",
+       [&](int i) {
+         const ms::quantize_options drawn{.rounding = ms::stochastic_floor8{5, 7}};
+         ms::hadamard_fake_quantize_both_into<ms::nvfp4>(executor, input(i), one_of_two(i, 0), one_of_two(i, 1), read,
+                                                         drawn, drawn, workspace);
        }},
   };
   compare(std::to_string(rows) + "x" + std::to_string(cols), operations, rounds, batch, csv);

@@ -219,6 +219,8 @@ void test_transformed(results& r, const char* name) {
     if (random.below(2)) options.amax = &amax, device_options.amax = device_amax.data();
     const ms::hadamard_options transform{.size = random.below(3) == 0 ? 32 : 16,
                                          .signs = ms::hadamard_signs::drawn({random.bits64(), 1})};
+    const read_transform read(transform);
+    const ms::hadamard_options& on_gpu = i % 2 == 0 ? transform : read.options();
     const bool by_row = options.axis == ms::axis::row, is_one_kernel = transform.size <= S::block::columns;
     ms::quantized<S> expected(by_row ? rows : cols, by_row ? cols : rows);
     on_device<S> got(expected);
@@ -230,10 +232,10 @@ void test_transformed(results& r, const char* name) {
     const std::string what = std::string(name) + " transformed, case " + std::to_string(i);
     const auto mode = mode_on_device<R>(rounding, offset);
     const std::size_t bytes =
-        ms::hadamard_quantize_workspace(ms::cuda{}, in.device_view(), got.view, mode, transform, device_options);
+        ms::hadamard_quantize_workspace(ms::cuda{}, in.device_view(), got.view, mode, on_gpu, device_options);
     r.expect(bytes <= sizeof(float) || !is_one_kernel, what + " takes a matrix");
     const device_array<std::byte> workspace(bytes);
-    ms::hadamard_quantize_with(ms::cuda{}, in.device_view(), got.view, mode, transform, device_options,
+    ms::hadamard_quantize_with(ms::cuda{}, in.device_view(), got.view, mode, on_gpu, device_options,
                                std::span<std::byte>(workspace.data(), bytes));
     synchronize(what.c_str());
     r.expect(got.equals(expected), what);
@@ -247,10 +249,10 @@ void test_transformed(results& r, const char* name) {
       ms::hadamard_fake_quantize_into<S>(cores{}, in.host_view(), ms::matrix(faked.data(), rows, cols), transform,
                                          options);
       const std::size_t wanted =
-          ms::hadamard_fake_quantize_workspace<S>(ms::cuda{}, in.device_view(), out, transform, device_options);
+          ms::hadamard_fake_quantize_workspace<S>(ms::cuda{}, in.device_view(), out, on_gpu, device_options);
       r.expect(wanted <= sizeof(float) || !is_one_kernel, what + ", fake, takes a matrix");
       const device_array<std::byte> room(wanted);
-      ms::hadamard_fake_quantize_into<S>(ms::cuda{}, in.device_view(), out, transform, device_options,
+      ms::hadamard_fake_quantize_into<S>(ms::cuda{}, in.device_view(), out, on_gpu, device_options,
                                          std::span<std::byte>(room.data(), wanted));
       synchronize(what.c_str());
       r.expect(same_elements(device_faked.host(), faked), what + ", fake");
@@ -280,6 +282,8 @@ void test_both_transformed(results& r, const char* name) {
     if (random.below(2)) col.reference = &reference, device_col.reference = device_reference.data();
     if (random.below(2)) row.amax = amax, device_row.amax = device_amax.data();
     if (random.below(2)) col.amax = amax + 1, device_col.amax = device_amax.data() + 1;
+    const read_transform read(transform);
+    const ms::hadamard_options& on_gpu = i % 2 == 0 ? read.options() : transform;
     const std::string what = std::string(name) + " both transformed, case " + std::to_string(i);
     both_outputs<S> expected(size.rows, size.cols);
     on_device<S> rows(expected.rows), cols(expected.cols);
@@ -290,10 +294,10 @@ void test_both_transformed(results& r, const char* name) {
       continue;
     }
     const std::size_t bytes = ms::hadamard_quantize_both_workspace(ms::cuda{}, in.device_view(), rows.view, cols.view,
-                                                                   transform, device_row, device_col);
+                                                                   on_gpu, device_row, device_col);
     const device_array<std::byte> workspace(bytes);
     ms::hadamard_quantize_both_with(ms::cuda{}, in.device_view(), rows.view, cols.view, row_rounding, col_rounding,
-                                    transform, device_row, device_col, std::span<std::byte>(workspace.data(), bytes));
+                                    on_gpu, device_row, device_col, std::span<std::byte>(workspace.data(), bytes));
     synchronize(what.c_str());
     r.expect(rows.equals(expected.rows), what + ", rows");
     r.expect(cols.equals(expected.cols), what + ", columns");
@@ -309,9 +313,9 @@ void test_both_transformed(results& r, const char* name) {
                                             ms::matrix(faked_rows.data(), size.rows, size.cols),
                                             ms::matrix(faked_cols.data(), size.rows, size.cols), transform, row, col);
     const std::size_t wanted = ms::hadamard_fake_quantize_both_workspace<S>(ms::cuda{}, in.device_view(), out_cols,
-                                                                            transform, device_row, device_col);
+                                                                            on_gpu, device_row, device_col);
     const device_array<std::byte> room(wanted);
-    ms::hadamard_fake_quantize_both_into<S>(ms::cuda{}, in.device_view(), out_rows, out_cols, transform, device_row,
+    ms::hadamard_fake_quantize_both_into<S>(ms::cuda{}, in.device_view(), out_rows, out_cols, on_gpu, device_row,
                                             device_col, std::span<std::byte>(room.data(), wanted));
     synchronize(what.c_str());
     r.expect(same_elements(device_rows.host(), faked_rows), what + ", fake rows");

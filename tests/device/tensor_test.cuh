@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include <microscale/cuda/quantize.cuh>
+#include <microscale/tensor/hadamard.hpp>
 #include <microscale/tensor/quantize.hpp>
 
 #include "device_test.cuh"
@@ -35,6 +36,21 @@ struct cores {
 };
 // The same on one thread, for small work.
 using one_core = ms::sequential;
+
+// A transform whose signs kernels read in device memory.
+class read_transform {
+ public:
+  explicit read_transform(const ms::hadamard_options& given)
+      : signs_(std::vector<ms::hadamard_signs>{given.signs}), options_(given) {
+    for (std::uint64_t& word : options_.signs.word) word = ~word;  // so that taking these instead shows
+    options_.read_signs = signs_.data();
+  }
+  const ms::hadamard_options& options() const { return options_; }
+
+ private:
+  device_array<ms::hadamard_signs> signs_;
+  ms::hadamard_options options_;
+};
 
 enum class element_type { f32, bf16, f16 };
 inline const char* name_of(element_type t) {

@@ -62,6 +62,11 @@ void test_amax(quantize_tester& t, results& r) {
   r.end_group("amax");
 }
 
+std::string describe(const char* name, const ms::hadamard_options& options) {
+  return std::string(name) + " size " + std::to_string(options.size) +
+         (options.axis == ms::axis::row ? " rows" : " columns") + (options.read_signs != nullptr ? ", signs read" : "");
+}
+
 template <class T>
 void hadamard_amax_on_device(const std::uint8_t* in, const quantize_case& c, const ms::hadamard_options& options,
                              float* out) {
@@ -94,14 +99,15 @@ void test_hadamard_amax(quantize_tester& t, results& r, const char* name, elemen
     t.memory().reset();
     const std::uint8_t* const in = upload(t.memory(), dense, c, type);
     float* const out = reinterpret_cast<float*>(t.memory().take(sizeof(float)));
-    hadamard_amax_on_device<T>(in, c, options, out);
-    synchronize("amax of a transform");
-    float got = 0;
-    check(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost), "copy to the host");
     const float expected = ms::hadamard_amax(cores{}, ms::matrix(dense.data(), c.rows, c.cols), options);
-    r.expect(float_bits(got) == float_bits(expected), std::string(name) + " size " + std::to_string(options.size) +
-                                                          (options.axis == ms::axis::row ? " rows" : " columns") +
-                                                          describe(c));
+    const read_transform read(options);
+    for (const ms::hadamard_options& given : {options, read.options()}) {
+      hadamard_amax_on_device<T>(in, c, given, out);
+      synchronize("amax of a transform");
+      float got = 0;
+      check(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost), "copy to the host");
+      r.expect(float_bits(got) == float_bits(expected), describe(name, given) + describe(c));
+    }
     r.add_elements(dense.size());
   }
   r.end_group(name);
@@ -135,20 +141,91 @@ void test_hadamard(quantize_tester& t, results& r, const char* name, element_typ
     const std::uint8_t* const in = upload(t.memory(), dense, c, in_type);
     std::uint8_t* const out = t.memory().take(c.rows * (c.cols + c.in_gap) * device_test::size_of(out_type),
                                               c.in_lead * device_test::size_of(out_type));
-    hadamard_on_device<T, U>(in, out, c, options);
-    synchronize("hadamard");
-    r.expect(t.same_matrix(out_type, out, c.rows, c.cols, c.cols + c.in_gap, expected.data()),
-             std::string(name) + " size " + std::to_string(options.size) + describe(c));
-    r.add_elements(dense.size());
-    if (std::is_same_v<T, U>) {  // in place; the gaps hold what they held
-      std::uint8_t* const same = upload(t.memory(), dense, c, in_type);
-      hadamard_on_device<T, U>(same, same, c, options);
+    const read_transform read(options);
+    const auto run = [&](const std::uint8_t* from, std::uint8_t* to, const ms::hadamard_options& given) {
+      hadamard_on_device<T, U>(from, to, c, given);
       synchronize("hadamard");
-      r.expect(t.same_matrix(out_type, same, c.rows, c.cols, c.cols + c.in_gap, expected.data()),
-               std::string(name) + " in place, size " + std::to_string(options.size) + describe(c));
+      r.expect(t.same_matrix(out_type, to, c.rows, c.cols, c.cols + c.in_gap, expected.data()),
+               describe(name, given) + (from == to ? " in place" : "") + describe(c));
+    };
+    run(in, out, options);
+    std::uint8_t* const other = t.memory().take(c.rows * (c.cols + c.in_gap) * device_test::size_of(out_type),
+                                                c.in_lead * device_test::size_of(out_type));
+    run(in, other, read.options());
+    r.add_elements(dense.size());
+    if (std::is_same_v<T, U>) {  // the gaps hold what they held
+      std::uint8_t* const same = upload(t.memory(), dense, c, in_type);
+      run(same, same, i % 2 == 0 ? options : read.options());
     }
   }
   r.end_group(name);
+}
+
+// Each replay of a graph draws the signs of the offset that is there then.
+void test_replayed_transform(results& r, device_array<std::uint64_t>& offset) {
+  constexpr index_t rows = 64, cols = 128;
+  std::vector<float> x(rows * cols);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 37) - 11.0f;
+  const device_array<float> in(x), out(x.size()), amax(1);
+  const device_array<ms::hadamard_signs> signs(1);
+  const auto from = ms::matrix(static_cast<const float*>(in.data()), rows, cols);
+  for (const int size_of_run : {8, 16, 32, 128}) {
+    const ms::hadamard_options transform{.size = size_of_run, .read_signs = signs.data()};
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    check(cudaStreamCreate(&stream), "cudaStreamCreate");
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    const ms::cuda executor{.stream = stream};
+    ms::draw_signs_into(executor, {7, 3}, offset.data(), signs.data());
+    ms::hadamard_into(executor, from, ms::matrix(out.data(), rows, cols), transform);
+    ms::hadamard_amax_into(executor, from, amax.data(), transform);
+    check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    std::vector<float> before;
+    for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
+      offset.assign({step});
+      check(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
+      check(cudaStreamSynchronize(stream), "replay");
+      const ms::hadamard_options drawn{.size = size_of_run, .signs = ms::hadamard_signs::drawn({7, 3 + step})};
+      std::vector<float> expected(x.size());
+      ms::hadamard_into(cores{}, ms::matrix(x, rows, cols), ms::matrix(expected, rows, cols), drawn);
+      r.expect(out.host() == expected && expected != before, "replay of a transform of " + std::to_string(size_of_run));
+      r.expect(amax.host()[0] == ms::hadamard_amax(cores{}, ms::matrix(x, rows, cols), drawn), "and of its amax");
+      before = expected;
+    }
+    check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  }
+}
+
+void test_drawn_signs(results& r) {
+  device_array<std::uint64_t> offset(1);
+  const device_array<ms::hadamard_signs> out(1);
+  const std::uint64_t numbers[] = {0, 1, 0xFFFFFFFFu, std::uint64_t{1} << 32, 0x0123456789ABCDEFu, ~std::uint64_t{0}};
+  for (const std::uint64_t seed : numbers) {
+    for (const std::uint64_t stream : numbers) {
+      for (const std::uint64_t added : numbers) {
+        offset.assign({added});
+        ms::draw_signs_into(ms::cuda{}, {seed, stream}, offset.data(), out.data());
+        synchronize("draw of signs");
+        r.expect(out.host()[0] == ms::hadamard_signs::drawn({seed, stream + added}), "drawn signs");
+      }
+    }
+  }
+  test_replayed_transform(r, offset);
+  const auto refused = [&](const std::uint64_t* from, ms::hadamard_signs* to, const char* text) {
+    try {
+      ms::draw_signs_into(ms::cuda{}, {}, from, to);
+    } catch (const ms::error& e) {
+      return std::string(e.what()).find(text) != std::string::npos;
+    }
+    return false;
+  };
+  r.expect(refused(nullptr, out.data(), "expected a stream offset in device memory, got a null pointer"), "no offset");
+  r.expect(refused(offset.data(), nullptr, "expected memory for the result, got a null pointer"), "no result");
+  r.end_group("drawn signs");
 }
 
 }  // namespace
@@ -158,6 +235,7 @@ int main(int argc, char** argv) {
   results r;
   quantize_tester t(r, effort_of(argc, argv));
   test_amax(t, r);
+  test_drawn_signs(r);
   test_hadamard_amax<float>(t, r, "amax of hadamard float", element_type::f32);
   test_hadamard_amax<bf16>(t, r, "amax of hadamard bf16", element_type::bf16);
   test_hadamard_amax<f16>(t, r, "amax of hadamard f16", element_type::f16);

@@ -217,6 +217,30 @@ TEST_CASE("the amax of a transform is that of what hadamard_into gives, NaN pass
   CHECK(says(message_of([&] { ms::hadamard_amax(ms::sequential{}, ms::matrix(x, 4, 8)); }), "a multiple of 16, got 8"));
 }
 
+TEST_CASE("signs that are read are those that are in memory when the call runs, not those of the options") {
+  constexpr index_t rows = 32, cols = 256;
+  const std::vector<float> x = difficult(rows, cols, 12);
+  const auto in = ms::matrix(x, rows, cols);
+  ms::hadamard_signs memory;
+  for (const int n : {2, 16, 32, 256}) {
+    for (const std::uint64_t stream : {1, 2}) {
+      memory = ms::hadamard_signs::drawn({7, stream});
+      const ms::hadamard_options given{.size = n, .signs = memory};
+      const ms::hadamard_options read_later{
+          .size = n, .signs = ms::hadamard_signs::transformer_engine(), .read_signs = &memory};
+      CHECK(different(transformed(x, rows, cols, read_later), transformed(x, rows, cols, given)) == 0);
+      std::vector<float> y(x.size());
+      ms::hadamard_into(ms::host{.threads = 2}, in, ms::matrix(y, rows, cols), read_later);
+      CHECK(different(y, transformed(x, rows, cols, given)) == 0);
+      CHECK(ms::hadamard_amax(ms::host{}, in, read_later) == ms::hadamard_amax(ms::sequential{}, in, given));
+      guarded<ms::nvfp4> expected(rows, cols), got(rows, cols);
+      ms::hadamard_quantize_into(ms::sequential{}, in, expected.view(), given);
+      ms::hadamard_quantize_into(ms::host{}, in, got.view(), read_later);
+      CHECK(read(got.view()) == read(expected.view()));
+    }
+  }
+}
+
 TEST_CASE("transformed and quantized: the codes of the transform in FP32, its amax where none is given") {
   constexpr index_t rows = 32, cols = 48;
   const std::vector<float> x = difficult(rows, cols, 6);

@@ -18,7 +18,8 @@ struct hadamard_call {
   index_t length;   // of a row along the transform
   int size;
   float factor;
-  hadamard_signs signs;  // repeated, so that every thread finds its own 16
+  hadamard_signs signs;
+  const hadamard_signs* read_signs;  // in device memory, in the place of those, or null
 };
 
 inline constexpr int hadamard_chunk = 16;
@@ -26,6 +27,18 @@ inline constexpr int hadamard_chunk = 16;
 // out in groups of this many, the most that a run takes, so that every run sits in one warp.
 inline constexpr int hadamard_threads = largest_hadamard / hadamard_chunk;
 using hadamard_split = block_split<block<1, largest_hadamard>>;
+
+// The signs of the 16 elements from 16 * member on, of runs of that size, which repeat.
+template <class T>
+__device__ std::uint32_t signs_of_chunk(const hadamard_call<T>& call, unsigned member) {
+  const unsigned first = member * hadamard_chunk % static_cast<unsigned>(call.size);
+  const hadamard_signs* const read = call.read_signs;
+  const std::uint64_t word = read != nullptr ? read->word[first / 64] : call.signs.word[first / 64];
+  const std::uint32_t signs = static_cast<std::uint32_t>(word >> first % 64) & 0xFFFFu;
+  if (call.size >= hadamard_chunk) return signs;
+  const std::uint32_t run = (1u << call.size) - 1;
+  return (signs & run) * (0xFFFFu / run);
+}
 
 // Where chunks of the transform go: to memory, or into its amax (hadamard_amax.cuh).
 template <class U>
@@ -44,8 +57,7 @@ __global__ void __launch_bounds__(largest_thread_block) hadamard_kernel(const ha
   const block_team<hadamard_split> team(call.grid.order);
   // The lane that holds the chunk next to this one along the run.
   const int step_lane = call.grid.order == block_order::tiled ? hadamard_split::groups : 1;
-  const std::uint32_t signs =
-      static_cast<std::uint32_t>(call.signs.word[team.member / 4] >> (team.member % 4 * hadamard_chunk)) & 0xFFFFu;
+  const std::uint32_t signs = signs_of_chunk(call, static_cast<unsigned>(team.member));
   const index_t steps = count_thread_blocks<hadamard_split>(call.grid, index_t{blockDim.x});
 #pragma unroll 1
   for (index_t step = blockIdx.x; step < steps; step += gridDim.x) {
@@ -100,9 +112,8 @@ void launch_hadamard(const cuda& executor, const matrix_view<const T>& in, const
                along_row ? block_order::row_major : block_order::tiled};
   call.size = options.size;
   call.factor = hadamard_factor(options.size);
-  for (int i = 0; i < largest_hadamard; ++i) {
-    if (options.signs.negative(i % options.size)) call.signs.negate(i);
-  }
+  call.signs = options.signs;
+  call.read_signs = options.read_signs;
   const index_t blocks = count_thread_blocks<hadamard_split>(call.grid, index_t{executor.launch.threads});
   launch(executor, "Hadamard transform", &hadamard_kernel<T, Sink>, blocks, call, sink);
 }
@@ -129,14 +140,32 @@ __device__ float finished(const element_run<float, N>& y, int i) {
 
 // Two neighbours in memory, in one access.
 template <class T>
-__device__ void load_pair(const T* p, float (&x)[2]) {
-  if constexpr (sizeof(T) == 4) {
-    const float2 v = *reinterpret_cast<const float2*>(p);
-    x[0] = v.x, x[1] = v.y;
-  } else {
-    unpack_word<T>(*reinterpret_cast<const std::uint32_t*>(p), x);
+struct element_pair {
+  std::uint32_t word[sizeof(T) / 2];
+
+  __device__ void load(const T* p) {
+    if constexpr (sizeof(T) == 4) {
+      const uint2 v = *reinterpret_cast<const uint2*>(p);
+      word[0] = v.x, word[1] = v.y;
+    } else {
+      word[0] = *reinterpret_cast<const std::uint32_t*>(p);
+    }
   }
-}
+  // Negates both where bit `i` of `signs` is set.
+  __device__ void negate(std::uint32_t signs, int i) {
+    const std::uint32_t one = (i < 16 ? signs : signs >> 16) & 1u << (i % 16);
+    constexpr std::uint32_t sign_bits = sizeof(T) == 4 ? 0x80000000u : 0x80008000u;
+#pragma unroll
+    for (std::uint32_t& w : word) w ^= one * (sign_bits >> (i % 16));
+  }
+  __device__ void unpack(float (&x)[2]) const {
+    if constexpr (sizeof(T) == 4) {
+      x[0] = fp32::from_bits(word[0]), x[1] = fp32::from_bits(word[1]);
+    } else {
+      unpack_word<T>(word[0], x);
+    }
+  }
+};
 template <class T>
 __device__ void store_pair(T* p, const float (&x)[2]) {
   if constexpr (sizeof(T) == 4) {
@@ -157,7 +186,7 @@ __global__ void __launch_bounds__(largest_thread_block)
     element_run<T, Size> x = {};
     if (inside) x.load(call.in.data + call.grid.template offset<Size>(i, call.in.row_stride));
     std::uint32_t largest = 0;
-    const auto y = call.transform(x, largest, call.hidden);
+    const auto y = call.transform(call.transform.with_read_signs(x), largest, call.hidden);
     std::uint32_t out[Size / per_word];
 #pragma unroll
     for (int j = 0; j < Size; j += per_word) {
@@ -171,13 +200,22 @@ __global__ void __launch_bounds__(largest_thread_block)
   }
 }
 
-// The runs of two neighbouring columns from p on.
+// The runs of two neighbouring columns from p on, with the transform's signs if they are read.
 template <class T, int Size>
-__device__ void load_columns(const T* p, index_t pitch, element_run<float, Size> (&x)[2]) {
+__device__ void load_columns(const T* p, index_t pitch, const hadamard_transform<float, Size>& transform,
+                             element_run<float, Size> (&x)[2]) {
+  element_pair<T> pairs[Size];
+#pragma unroll
+  for (int i = 0; i < Size; ++i) pairs[i].load(p + i * pitch);
+  if (transform.read != nullptr) {
+    const std::uint32_t signs = transform.read_word();
+#pragma unroll
+    for (int i = 0; i < Size; ++i) pairs[i].negate(signs, i);
+  }
 #pragma unroll
   for (int i = 0; i < Size; ++i) {
     float pair[2];
-    load_pair(p + i * pitch, pair);
+    pairs[i].unpack(pair);
     x[0].word[i] = fp32::bits(pair[0]);
     x[1].word[i] = fp32::bits(pair[1]);
   }
@@ -191,7 +229,7 @@ __global__ void __launch_bounds__(largest_thread_block)
     const run_grid::place place = call.grid.at(i);
     const index_t row = place.row * Size, col = place.col * 2;
     element_run<float, Size> x[2], y[2];
-    load_columns(call.in.data + row * call.in.k_stride + col, call.in.k_stride, x);
+    load_columns(call.in.data + row * call.in.k_stride + col, call.in.k_stride, call.wide_transform, x);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       std::uint32_t largest = 0;
@@ -236,14 +274,34 @@ bool try_hadamard_runs(const cuda& executor, const matrix_view<const T>& in, con
   run_grid grid;
   if (!aligned || !count_hadamard_runs<Size>(in, options.axis, grid)) return false;
   const hadamard_runs_call<T, U, Size> call{
-      from, to, grid, hadamard_transform<T, Size>(options.signs), hadamard_transform<float, Size>(options.signs), {}};
+      from, to, grid, hadamard_transform<T, Size>(options), hadamard_transform<float, Size>(options), {}};
   const index_t blocks = ceil_div(index_t{grid.count}, index_t{executor.launch.threads});
   launch(executor, "Hadamard transform",
          along_row ? &hadamard_rows_kernel<T, U, Size> : &hadamard_columns_kernel<T, U, Size>, blocks, call);
   return true;
 }
 
+// 64 signs a thread.
+template <class = void>
+__global__ void draw_signs_kernel(random_key key, const std::uint64_t* stream_offset, hadamard_signs* out) {
+  static_assert(sizeof(hadamard_signs) * 8 == largest_hadamard);
+  key.stream += *stream_offset;
+  if (threadIdx.x >= largest_hadamard / 64) return;
+  const std::uint64_t low = draw<32>(key, 2 * threadIdx.x), high = draw<32>(key, 2 * threadIdx.x + 1);
+  out->word[threadIdx.x] = high << 32 | low;
+}
+
 }  // namespace detail::device
+
+// Writes hadamard_signs::drawn of `key`, its stream plus *stream_offset, to *out, both of which are device memory: for
+// hadamard_options::read_signs, where a CUDA graph is to draw other signs in each replay (with_stream_offset does the
+// same for roundings).
+inline void draw_signs_into(const cuda& executor, random_key key, const std::uint64_t* stream_offset,
+                            hadamard_signs* out) {
+  if (stream_offset == nullptr) detail::fail("draw of signs", "a stream offset in device memory", "a null pointer");
+  if (out == nullptr) detail::fail("draw of signs", "memory for the result", "a null pointer");
+  detail::device::launch(executor, "draw of signs", &detail::device::draw_signs_kernel<>, 1, key, stream_offset, out);
+}
 
 // Transforms each run of options.size elements along the chosen axis, as the host's hadamard_into does. `out` may be
 // the same memory as `in` where the types are the same.

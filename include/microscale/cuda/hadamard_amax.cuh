@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(largest_thread_block)
     }
 #pragma unroll
     for (int g = 0; g < runs; ++g) {
-      largest = fp32::max_number(largest, call.transform.largest_sum(x[g], call.hidden));
+      largest =
+          fp32::max_number(largest, call.transform.largest_sum(call.transform.with_read_signs(x[g]), call.hidden));
     }
   }
   raise_amax(call.out, fp32::bits(fp32::mul(largest, call.transform.factor)));
@@ -69,7 +70,8 @@ __global__ void __launch_bounds__(largest_thread_block)
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < call.grid.count; i += gridDim.x * blockDim.x) {
     const run_grid::place place = call.grid.at(i);
     element_run<float, Size> x[2];
-    load_columns(call.in.data + place.row * Size * call.in.k_stride + place.col * 2, call.in.k_stride, x);
+    load_columns(call.in.data + place.row * Size * call.in.k_stride + place.col * 2, call.in.k_stride, call.transform,
+                 x);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       largest = fp32::max_number(largest, call.transform.largest_sum(x[c], call.hidden));
@@ -92,7 +94,7 @@ template <class Held, int Size, class T>
 hadamard_amax_call<T, Held, Size> describe_hadamard_amax(const matrix_view<const T>& in,
                                                          const hadamard_options& options, const run_grid& grid,
                                                          float* out, float* plain = nullptr) {
-  return {as_stored(in, options.axis), grid, hadamard_transform<Held, Size>(options.signs), {}, out, plain};
+  return {as_stored(in, options.axis), grid, hadamard_transform<Held, Size>(options), {}, out, plain};
 }
 
 // Launches one of these kernels, and returns whether it does: not for misaligned memory.

@@ -20,9 +20,9 @@ namespace detail::device {
 template <class S, class T, class F>
 bool with_run_transform(const hadamard_options& options, F&& f) {
   constexpr int n = S::block::columns;
-  if (options.size == 16) return f(hadamard_transform<T, 16>(options.signs));
+  if (options.size == 16) return f(hadamard_transform<T, 16>(options));
   if constexpr (n % 32 == 0) {
-    if (options.size == 32) return f(hadamard_transform<T, 32>(options.signs));
+    if (options.size == 32) return f(hadamard_transform<T, 32>(options));
   }
   return false;
 }

@@ -226,7 +226,7 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
 #pragma unroll
       for (unsigned j = 0; j < tile::per_word; ++j) {
         std::uint32_t largest = 0;
-        y[j] = both.transform(runs[j], largest, both.hidden);
+        y[j] = both.transform(both.transform.with_read_signs(runs[j]), largest, both.hidden);
         out[j] = quantize_run<S, rule, Transform::power>(
             y[j], largest, col_factors, col_stream, std::uint64_t{c + j * tile::columns_apart} * rows + r, both.hidden);
       }

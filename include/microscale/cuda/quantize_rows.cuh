@@ -270,6 +270,10 @@ struct no_transform {
   using result = element_run<T, N>;
 
   template <class T, int N>
+  __device__ const element_run<T, N>& with_read_signs(const element_run<T, N>& x) const {
+    return x;
+  }
+  template <class T, int N>
   __device__ const element_run<T, N>& operator()(const element_run<T, N>& x, std::uint32_t& largest,
                                                  const hidden_constants&) const {
     largest = x.largest_magnitude();
@@ -285,11 +289,34 @@ struct hadamard_transform {
   template <class, int N>
   using result = element_run<float, N>;
 
-  std::uint32_t flip[Size];  // the sign bit, where an element changes its sign
+  std::uint32_t flip[Size];    // the sign bit, where an element changes its sign
+  const hadamard_signs* read;  // the signs in device memory, in the place of those, or null
   float factor;
 
-  explicit hadamard_transform(const hadamard_signs& signs) : flip{}, factor(hadamard_factor(Size)) {
-    for (int i = 0; i < Size; ++i) flip[i] = signs.negative(i) ? fp32::sign_bit : 0;
+  explicit hadamard_transform(const hadamard_options& options)
+      : flip{}, read(options.read_signs), factor(hadamard_factor(Size)) {
+    for (int i = 0; i < Size && read == nullptr; ++i) flip[i] = options.signs.negative(i) ? fp32::sign_bit : 0;
+  }
+  // The low bits of the signs in device memory. Read for each run anew, so that no masks made of them occupy registers.
+  __device__ std::uint32_t read_word() const {
+    return static_cast<std::uint32_t>(*static_cast<const volatile std::uint64_t*>(read->word));
+  }
+  // The run with the signs of device memory, if they are there; those that are known are for operator().
+  template <int N>
+  __device__ element_run<T, N> with_read_signs(element_run<T, N> x) const {
+    if (read == nullptr) return x;
+    const std::uint32_t signs = read_word();
+#pragma unroll
+    for (int i = 0; i < x.words; ++i) {
+      const int first = i * per_word % Size;
+      if constexpr (per_word == 1) {
+        x.word[i] ^= signs << (31 - first) & fp32::sign_bit;
+      } else {  // two signs to bits 15 and 31 by a product, of which other bits do not count
+        const std::uint32_t two = (first < 16 ? signs : signs >> 16) & 3u << (first % 16);
+        x.word[i] ^= two * (0x40008000u >> (first % 16)) & 0x80008000u;
+      }
+    }
+    return x;
   }
   // Element i of a run with its new sign.
   template <int N>
@@ -301,7 +328,7 @@ struct hadamard_transform {
       return fp32::from_bits(fp32::bits(in.at(i)) ^ flip[i % Size]);
     }
   }
-  // The signs, and all sums but those of the last stage.
+  // The known signs, and all sums but those of the last stage.
   template <int N>
   __device__ void begin(const element_run<T, N>& in, float (&x)[N], const hidden_constants& hidden) const {
     static_assert(N % Size == 0);
@@ -600,7 +627,7 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
 #pragma unroll
       for (int j = 0; j < adjacent; ++j) {
         std::uint32_t largest = 0;
-        y[j] = rows.transform(x[g].template slice<n>(j), largest, rows.hidden);
+        y[j] = rows.transform(rows.transform.with_read_signs(x[g].template slice<n>(j)), largest, rows.hidden);
         out[j] = quantize_run<S, typename mode_parts<R>::rule, Transform::power>(
             y[j], largest, factors, stream, std::uint64_t{i} * width + static_cast<unsigned>(j * n), rows.hidden);
         if (i < rows.grid.count) seen = larger(seen, out[j].amax);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "../number/random.hpp"
 #include "executor.hpp"
@@ -67,6 +68,9 @@ struct hadamard_options {
   int size = 16;  // a power of two, 2 to 256
   hadamard_signs signs = {};
   microscale::axis axis = microscale::axis::row;  // the direction in which runs of `size` elements are transformed
+  // Not null: the signs are not those above, but these, as they are when the call runs. Memory like a reference's: host
+  // memory for host executors, device memory for ms::cuda, whose kernels read it (draw_signs_into, cuda/hadamard.cuh).
+  const hadamard_signs* read_signs = nullptr;
 };
 
 namespace detail {
@@ -79,6 +83,12 @@ inline void check_hadamard(const hadamard_options& options, index_t length) {
   if (length % size != 0) {
     fail("length of a Hadamard transform", "a multiple of " + std::to_string(size), std::to_string(length));
   }
+}
+
+// The options with the signs at hand.
+inline hadamard_options with_signs_read(hadamard_options options) {
+  if (options.read_signs != nullptr) options.signs = *std::exchange(options.read_signs, nullptr);
+  return options;
 }
 
 // The run of `Size` elements that begins at `start` of a line: a row, or a column with axis::col.
@@ -149,9 +159,10 @@ void hadamard_into(const Executor& executor, matrix_view<T> in, matrix_view<U> o
   const bool along_row = options.axis == axis::row;
   const index_t length = along_row ? in.cols : in.rows;
   detail::check_hadamard(options, length);
+  const hadamard_options run = detail::with_signs_read(options);
   detail::with_hadamard_size(options.size, [&]<int Size>() {
     detail::run_ranges(executor, along_row ? in.rows : in.cols, length, [&](index_t first, index_t last) {
-      detail::hadamard_range<Size>(executor, in, out, options, first, last);
+      detail::hadamard_range<Size>(executor, in, out, run, first, last);
     });
   });
 }

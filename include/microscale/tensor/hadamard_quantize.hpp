@@ -50,10 +50,11 @@ float hadamard_amax(const Executor& executor, matrix_view<T> in, const hadamard_
   detail::check_hadamard(options, length);
   float largest = 0.0f;
   if (in.empty()) return largest;
+  const hadamard_options run = detail::with_signs_read(options);
   detail::with_hadamard_size(options.size, [&]<int Size>() {
     largest =
         detail::largest_of_ranges(executor, along_row ? in.rows : in.cols, length, [&](index_t first, index_t last) {
-          return detail::hadamard_amax_of_lines<Size>(executor, in, options, first, last);
+          return detail::hadamard_amax_of_lines<Size>(executor, in, run, first, last);
         });
   });
   return largest;
