@@ -16,6 +16,10 @@ class cpu_device final : public device_operations {
       with_view(out, [&](auto to) { ms::hadamard_into(cpu::executor(at), from, to, options); });
     });
   }
+  void draw_signs(const place&, ms::random_key key, const std::uint64_t* stream_offset,
+                  ms::hadamard_signs* out) const override {
+    *out = ms::hadamard_signs::drawn({key.seed, key.stream + *stream_offset});
+  }
   void multiply(const place&, const float* a, const float* b, float* out) const override {
     out[0] = ms::fp32::mul(*a, *b);
     out[1] = 0.0f;

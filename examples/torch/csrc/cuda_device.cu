@@ -24,6 +24,10 @@ class cuda_device final : public device_operations {
       with_view(out, [&](auto to) { ms::hadamard_into(cuda::executor(at), from, to, options); });
     });
   }
+  void draw_signs(const place& at, ms::random_key key, const std::uint64_t* stream_offset,
+                  ms::hadamard_signs* out) const override {
+    ms::draw_signs_into(cuda::executor(at), key, stream_offset, out);
+  }
   void multiply(const place& at, const float* a, const float* b, float* out) const override {
     multiply_kernel<><<<1, 1, 0, static_cast<cudaStream_t>(at.stream)>>>(a, b, out);
   }

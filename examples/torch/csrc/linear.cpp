@@ -98,11 +98,8 @@ class layer_call {
   quantize_request request_for(const operand_description& d, ms::axis along, ms::operand_role operand,
                                ms::gemm_role gemm) const {
     // A number drawn by the host is an argument of kernels, which a graph would repeat.
-    if (d.transform_is_drawn && (stream_offset_ != nullptr || is_captured(references_))) {
-      ms::detail::fail("CUDA graph", "transforms whose signs are not drawn",
-                       "recipe " + recipe_.name + ", whose signs each replay would repeat");
-    }
-    if (d.rounding != rounding_kind::nearest_even && stream_offset_ == nullptr && is_captured(references_)) {
+    const bool draws = d.rounding != rounding_kind::nearest_even || d.transform_is_drawn;
+    if (draws && stream_offset_ == nullptr && is_captured(references_)) {
       ms::detail::fail("CUDA graph", "products that draw nothing, such as those of an evaluation, or GraphedStep",
                        "recipe " + recipe_.name + ", whose draws each replay would repeat");
     }
@@ -115,13 +112,31 @@ class layer_call {
       // Both operands of a product share their signs: those of X.
       const ms::random_key key{
           at_.seed, ms::random_stream(at_, layer_, ms::operand_role::activation, gemm, ms::draw_purpose::signs)};
-      request.transform = {.size = d.transform_size, .signs = d.signs(key)};
+      request.transform = {.size = d.transform_size};
+      if (d.transform_is_drawn && stream_offset_ != nullptr) {
+        request.transform->read_signs = drawn_signs(key, gemm);
+      } else {
+        request.transform->signs = d.signs(key);
+      }
     }
     const auto which = static_cast<std::size_t>(operand);
     const bool holds = recipe_.scaling == scaling_kind::periodic || recipe_.scaling == scaling_kind::frozen;
     if (holds && d.reads_reference) request.reference = references_.const_data_ptr<float>() + which;
     if (recipe_.takes_targets) request.target = static_cast<int>(targets_[which]);
     return request;
+  }
+
+  // Those of a product, drawn once where the stream offset is, for both of its operands.
+  const ms::hadamard_signs* drawn_signs(ms::random_key key, ms::gemm_role gemm) const {
+    Tensor& signs = signs_[static_cast<std::size_t>(gemm)];
+    const bool are_new = !signs.defined();
+    if (are_new) {
+      signs =
+          at::empty({static_cast<std::int64_t>(sizeof(ms::hadamard_signs))}, references_.options().dtype(at::kByte));
+    }
+    auto* const out = static_cast<ms::hadamard_signs*>(signs.data_ptr());
+    if (are_new) find_device(backend_of(signs)).draw_signs(place_of(signs), key, stream_offset_, out);
+    return out;
   }
 
   const recipe_description& recipe_;
@@ -132,6 +147,7 @@ class layer_call {
   bool is_vendor_;
   ms::training_step at_;  // without step and micro-batch where the offset has them
   const std::uint64_t* stream_offset_ = nullptr;
+  mutable Tensor signs_[3];  // of each product's transforms, where the stream offset is
 };
 
 // The same quantized operand for the product that reduces over its other dimension. Its blocks are square.

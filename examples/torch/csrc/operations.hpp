@@ -100,6 +100,9 @@ class device_operations {
   virtual void amax(const place&, const matrix_memory& in, float* out) const = 0;
   virtual void hadamard(const place&, const matrix_memory& in, const matrix_memory& out,
                         const ms::hadamard_options&) const = 0;
+  // hadamard_signs::drawn of the key, its stream plus *stream_offset.
+  virtual void draw_signs(const place&, ms::random_key, const std::uint64_t* stream_offset,
+                          ms::hadamard_signs* out) const = 0;
   // out = {fl(a b), 0}: what a BLAS in device-pointer mode reads as its alpha and its beta.
   virtual void multiply(const place&, const float* a, const float* b, float* out) const = 0;
 };

@@ -59,6 +59,10 @@ operand_description describe_operand() {
     if constexpr (transform::size > 1) {
       d.signs = &signs_of<transform>;
       d.transform_is_drawn = requires(ms::random_key key) { transform::signs(key); };
+      if constexpr (requires(ms::random_key key) { transform::signs(key); }) {
+        constexpr ms::random_key some{3, 5};
+        static_assert(transform::signs(some) == ms::hadamard_signs::drawn(some), "what a GPU draws (linear.cpp)");
+      }
     }
     d.reads_reference = ms::detail::reads_reference<typename Operand::scheme>();
   }

@@ -16,15 +16,7 @@ from microscale_torch import _C, graph
 from microscale_torch.graph import without_collection
 
 PERIOD, PARTS = 3, 2
-
-
-def draws_signs(recipe):
-    described = ms.ops.describe_recipe(recipe)
-    return any(side["drawn_signs"] for gemm in ("fprop", "dgrad", "wgrad") for side in described[gemm] or ())
-
-
 QUANTIZING = [r for r in ms.recipes() if ms.ops.describe_recipe(r)["fprop"] is not None]
-RECORDABLE = [r for r in QUANTIZING if not draws_signs(r)]
 
 
 class Training:
@@ -214,8 +206,9 @@ def test_what_the_host_keeps_of_recorded_steps(fake_cuda):
     assert step.graphs == 0
 
 
-def test_a_model_that_was_not_converted_is_recorded_once(fake_cuda):
-    plain, stepped = Training(None, False, "cpu"), Training(None, True, "cpu")
+@pytest.mark.parametrize("recipe", [None, "ufp4"])  # not converted; draws the signs of transforms, and samples nothing
+def test_steps_without_references_are_recorded_once(fake_cuda, recipe):
+    plain, stepped = Training(recipe, False, "cpu"), Training(recipe, True, "cpu")
     step = stepped.step
     stepped.step = lambda *x: step._replay(list(x), torch.utils._pytree.tree_structure(x), "cpu")
     assert torch.equal(plain.run(0, 1), stepped.run(0, 1))
@@ -242,12 +235,6 @@ def test_a_recording_that_fails_leaves_the_host_as_it_was(fake_cuda):
             assert before[name]["clock"] == after[name]["clock"]
         assert training.model.microscale_clock.forwards == 0 and step.graphs == 0 and gc.isenabled()
         assert all(p.grad is None for p in training.model.parameters())
-
-
-@pytest.mark.parametrize("recipe", [r for r in QUANTIZING if draws_signs(r)])
-def test_recipes_that_draw_signs_are_refused(recipe):
-    with pytest.raises(ValueError, match="draws no signs"):
-        Training(recipe, True, "cpu")
 
 
 def test_a_warm_up_of_no_steps_is_refused():
@@ -341,7 +328,7 @@ def test_more_micro_batches_than_streams_tell_apart_go_round():
 
 @on_a_gpu
 @pytest.mark.parametrize("accumulation", ["vendor", "f32_blocks"])
-@pytest.mark.parametrize("recipe", RECORDABLE)
+@pytest.mark.parametrize("recipe", QUANTIZING)
 def test_draws_by_an_offset_on_the_gpu_are_those_by_the_step(recipe, accumulation):
     for shape in [(64, 96, 64), (37, 70, 41)]:
         if shape[0] == 37 and any(
@@ -368,7 +355,7 @@ def test_draws_by_an_offset_on_the_gpu_are_those_by_the_step(recipe, accumulatio
 
 @on_a_gpu
 @pytest.mark.parametrize("accumulation", ["vendor", "f32_blocks"])
-@pytest.mark.parametrize("recipe", RECORDABLE)
+@pytest.mark.parametrize("recipe", QUANTIZING)
 def test_replayed_steps_are_the_steps_without_graphs(recipe, accumulation):
     plain, graphed = (
         Training(recipe, False, accumulation=accumulation),
@@ -409,19 +396,20 @@ def test_older_graphs_in_cycles_do_not_end_a_recording(monkeypatch):
 
 
 @on_a_gpu
-def test_runs_resume_with_and_without_graphs():
-    whole = Training("ue5m3", True)
+@pytest.mark.parametrize("recipe, graphs", [("ue5m3", 2), ("ufp4", 1)])
+def test_runs_resume_with_and_without_graphs(recipe, graphs):
+    whole = Training(recipe, True)
     losses = whole.run(0, 12)
-    cut = Training("ue5m3", True)
+    cut = Training(recipe, True)
     assert torch.equal(cut.run(0, 7), losses[:7])
     state = cut.state()
     for graphed in (True, False):
-        again = Training("ue5m3", graphed)
+        again = Training(recipe, graphed)
         again.load(state)
         assert torch.equal(again.run(7, 5), losses[7:])
         assert_same_state(whole.state(), again.state())
     # The run that was cut, back at its checkpoint: its optimizer has other memory now.
-    assert cut.step.graphs == 2
+    assert cut.step.graphs == graphs
     cut.run(7, 2)
     cut.load(state)
     assert cut.step.graphs == 0

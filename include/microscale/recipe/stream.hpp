@@ -37,7 +37,7 @@ MICROSCALE_HD constexpr std::uint64_t random_stream(const training_step& at, std
 
 // What the step and the micro-batch add to a stream: random_stream(at, ...) is random_stream({0}, ...) +
 // stream_offset(at), whatever follows. For draws that go on where the host does not take part (with_stream_offset,
-// cuda/quantize_call.cuh).
+// cuda/quantize_call.cuh, and draw_signs_into, cuda/hadamard.cuh).
 MICROSCALE_HD constexpr std::uint64_t stream_offset(const training_step& at) noexcept {
   return random_stream(at, 0, operand_role{}, gemm_role{}, draw_purpose{});
 }

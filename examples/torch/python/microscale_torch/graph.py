@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 
 from microscale_torch import _C
 from microscale_torch.linear import Linear, is_due
-from microscale_torch.ops import describe_recipe
 
 _MOST_FORWARDS = 1 << 10  # of a step: the micro-batches that random_stream tells apart
 
@@ -85,8 +84,7 @@ class GraphedStep:
     ones do is recorded: one graph for steps that sample, one for those that hold; likewise the first with arguments of
     another shape, or after layers got another configuration. Draws, references and state_dict() are those of the same
     steps without graphs. Where parameters or buffers of the model moved, others are trained than before, or an optimizer
-    loaded a state, all begins anew. Not for several processes, parts of a model that were converted one by one, nor
-    recipes that draw the signs of transforms.
+    loaded a state, all begins anew. Not for several processes, nor parts of a model that were converted one by one.
 
     `capture_error_mode` is that of torch.cuda.graph: `thread_local` if other threads of the process use CUDA meanwhile,
     such as one that pins memory, which ends a recording under `global`.
@@ -102,13 +100,6 @@ class GraphedStep:
             raise ValueError(f"GraphedStep: expected a model that was converted as one, got {len(clocks)} parts")
         self.clock = next(iter(clocks.values()), None)  # a model that was not converted has none
         self.layers = [m for m in model.modules() if isinstance(m, Linear) and m.is_quantized]
-        for recipe in {layer.recipe for layer in self.layers}:
-            described = describe_recipe(recipe)
-            if any(side["drawn_signs"] for gemm in ("fprop", "dgrad", "wgrad") for side in described[gemm] or ()):
-                raise ValueError(
-                    f"GraphedStep: expected a recipe that draws no signs of transforms, got {recipe}, whose draws each "
-                    "replay would repeat"
-                )
         self._followed = weakref.WeakSet()
         self.reset()
 
