@@ -223,7 +223,7 @@ TEST_CASE("signs that are read are those that are in memory when the call runs, 
   const auto in = ms::matrix(x, rows, cols);
   ms::hadamard_signs memory;
   for (const int n : {2, 16, 32, 256}) {
-    for (const std::uint64_t stream : {1, 2}) {
+    for (const std::uint64_t stream : {1u, 2u}) {
       memory = ms::hadamard_signs::drawn({7, stream});
       const ms::hadamard_options given{.size = n, .signs = memory};
       const ms::hadamard_options read_later{
