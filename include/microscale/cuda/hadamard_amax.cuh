@@ -72,13 +72,15 @@ __global__ void __launch_bounds__(largest_thread_block)
     element_run<float, Size> x[2];
     load_columns(call.in.data + place.row * Size * call.in.k_stride + place.col * 2, call.in.k_stride, call.transform,
                  x);
+    if constexpr (Plain) {
+#pragma unroll
+      for (int j = 0; j < Size; ++j) {
+        plain = fp32::max_number(plain, fp32::max_number(fp32::abs(x[0].at(j)), fp32::abs(x[1].at(j))));
+      }
+    }
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       largest = fp32::max_number(largest, call.transform.largest_sum(x[c], call.hidden));
-      if constexpr (Plain) {
-#pragma unroll
-        for (int j = 0; j < Size; ++j) plain = fp32::max_number(plain, fp32::abs(x[c].at(j)));
-      }
     }
   }
   raise_amax(call.out, fp32::bits(fp32::mul(largest, call.transform.factor)));
