@@ -213,7 +213,7 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
          ms::hadamard_quantize_with(executor, input(i), view(ms::ue5m3_fp4{}, i, rows, cols), nearest, transform,
                                     options);
        }},
-      {"the same, signs read", rows16, "bytes: bf16 -> codes, scales of 16",
+      {"Hadamard-16 and quantize bf16, ue5m3_fp4, signs read", rows16, "bytes: bf16 -> codes, scales of 16",
        [&](int i) {
          ms::hadamard_quantize_with(executor, input(i), view(ms::ue5m3_fp4{}, i, rows, cols), nearest, read, options);
        }},
@@ -251,7 +251,7 @@ void run(index_t rows, index_t cols, int sets, int batch, int rounds, std::FILE*
        [&](int i) {
          ms::hadamard_fake_quantize_into<ms::nvfp4>(executor, input(i), output(i), transform, down, workspace);
        }},
-      {"the same, signs read, nvfp4", twice, "bytes: bf16 -> bf16",
+      {"Hadamard-16, fake-quantize columns, nvfp4, signs read", twice, "bytes: bf16 -> bf16",
        [&](int i) {
          ms::hadamard_fake_quantize_into<ms::nvfp4>(executor, input(i), output(i), read, down, workspace);
        }},
