@@ -180,13 +180,15 @@ template <class T, class U, int Size>
 __global__ void __launch_bounds__(largest_thread_block)
     hadamard_rows_kernel(const hadamard_runs_call<T, U, Size> call) {
   constexpr int per_word = 4 / static_cast<int>(sizeof(U));
+  const std::uint32_t signs = call.transform.read_signs();
   for (std::uint32_t first = blockIdx.x * blockDim.x; first < call.grid.count; first += gridDim.x * blockDim.x) {
     const std::uint32_t i = first + threadIdx.x;
     const bool inside = i < call.grid.count;
     element_run<T, Size> x = {};
     if (inside) x.load(call.in.data + call.grid.template offset<Size>(i, call.in.row_stride));
+    call.transform.negate_read(x, signs);
     std::uint32_t largest = 0;
-    const auto y = call.transform(call.transform.with_read_signs(x), largest, call.hidden);
+    const auto y = call.transform(x, largest, call.hidden);
     std::uint32_t out[Size / per_word];
 #pragma unroll
     for (int j = 0; j < Size; j += per_word) {
@@ -203,14 +205,14 @@ __global__ void __launch_bounds__(largest_thread_block)
 // The runs of two neighbouring columns from p on, with the transform's signs if they are read.
 template <class T, int Size>
 __device__ void load_columns(const T* p, index_t pitch, const hadamard_transform<float, Size>& transform,
-                             element_run<float, Size> (&x)[2]) {
+                             std::uint32_t signs, element_run<float, Size> (&x)[2]) {
   element_pair<T> pairs[Size];
 #pragma unroll
   for (int i = 0; i < Size; ++i) pairs[i].load(p + i * pitch);
   if (transform.read != nullptr) {
-    const std::uint32_t signs = transform.read_word();
+    const std::uint32_t now = opaque(signs);
 #pragma unroll
-    for (int i = 0; i < Size; ++i) pairs[i].negate(signs, i);
+    for (int i = 0; i < Size; ++i) pairs[i].negate(now, i);
   }
 #pragma unroll
   for (int i = 0; i < Size; ++i) {
@@ -225,11 +227,12 @@ __device__ void load_columns(const T* p, index_t pitch, const hadamard_transform
 template <class T, class U, int Size>
 __global__ void __launch_bounds__(largest_thread_block)
     hadamard_columns_kernel(const hadamard_runs_call<T, U, Size> call) {
+  const std::uint32_t signs = call.wide_transform.read_signs();
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < call.grid.count; i += gridDim.x * blockDim.x) {
     const run_grid::place place = call.grid.at(i);
     const index_t row = place.row * Size, col = place.col * 2;
     element_run<float, Size> x[2], y[2];
-    load_columns(call.in.data + row * call.in.k_stride + col, call.in.k_stride, call.wide_transform, x);
+    load_columns(call.in.data + row * call.in.k_stride + col, call.in.k_stride, call.wide_transform, signs, x);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       std::uint32_t largest = 0;

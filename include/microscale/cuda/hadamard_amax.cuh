@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(largest_thread_block)
     hadamard_amax_rows_kernel(const hadamard_amax_call<T, T, Size> call) {
   constexpr int runs = hadamard_amax_runs<T, Size>;
   const std::uint32_t span = blockDim.x * runs;
+  const std::uint32_t signs = call.transform.read_signs();
   float largest = 0.0f;
   for (std::uint32_t first = blockIdx.x * span + threadIdx.x; first < call.grid.count; first += gridDim.x * span) {
     element_run<T, Size> x[runs];
@@ -53,10 +54,10 @@ __global__ void __launch_bounds__(largest_thread_block)
       x[g] = {};
       if (i < call.grid.count) x[g].load(call.in.data + call.grid.template offset<Size>(i, call.in.row_stride));
     }
+    call.transform.negate_read(x, signs);
 #pragma unroll
     for (int g = 0; g < runs; ++g) {
-      largest =
-          fp32::max_number(largest, call.transform.largest_sum(call.transform.with_read_signs(x[g]), call.hidden));
+      largest = fp32::max_number(largest, call.transform.largest_sum(x[g], call.hidden));
     }
   }
   raise_amax(call.out, fp32::bits(fp32::mul(largest, call.transform.factor)));
@@ -66,12 +67,13 @@ __global__ void __launch_bounds__(largest_thread_block)
 template <class T, int Size, bool Plain>
 __global__ void __launch_bounds__(largest_thread_block)
     hadamard_amax_columns_kernel(const hadamard_amax_call<T, float, Size> call) {
+  const std::uint32_t signs = call.transform.read_signs();
   float largest = 0.0f, plain = 0.0f;
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < call.grid.count; i += gridDim.x * blockDim.x) {
     const run_grid::place place = call.grid.at(i);
     element_run<float, Size> x[2];
     load_columns(call.in.data + place.row * Size * call.in.k_stride + place.col * 2, call.in.k_stride, call.transform,
-                 x);
+                 signs, x);
     if constexpr (Plain) {
 #pragma unroll
       for (int j = 0; j < Size; ++j) {

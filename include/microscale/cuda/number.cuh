@@ -107,6 +107,11 @@ __device__ inline std::uint32_t byte_signs(std::uint32_t a, std::uint32_t b, std
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(b), "r"(selectors));
   return c;
 }
+// x, of which the compiler knows nothing: so that it computes nothing of it ahead, which would occupy registers.
+__device__ inline std::uint32_t opaque(std::uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 // a + b, rounded toward zero.
 __device__ inline float add_toward_zero(float a, float b) {
   float y;

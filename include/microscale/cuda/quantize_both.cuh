@@ -177,6 +177,7 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
   constexpr unsigned row_leader = 32;
   const float col_reference = load_reference(col);
   const float row_reference = by_rows ? load_reference(both.row, row_leader) : 0.0f;
+  const std::uint32_t signs = both.transform.read_signs();
   load();
   call_factors col_factors, row_factors;
   if constexpr (S::has_tensor_scale) {
@@ -223,10 +224,11 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
     if (inside) {
       typename Transform::template result<T, n> y[tile::per_word];
       stored_run<S, n> out[tile::per_word];
+      both.transform.negate_read(runs, signs);
 #pragma unroll
       for (unsigned j = 0; j < tile::per_word; ++j) {
         std::uint32_t largest = 0;
-        y[j] = both.transform(both.transform.with_read_signs(runs[j]), largest, both.hidden);
+        y[j] = both.transform(runs[j], largest, both.hidden);
         out[j] = quantize_run<S, rule, Transform::power>(
             y[j], largest, col_factors, col_stream, std::uint64_t{c + j * tile::columns_apart} * rows + r, both.hidden);
       }

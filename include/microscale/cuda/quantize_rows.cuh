@@ -269,10 +269,9 @@ struct no_transform {
   template <class T, int N>
   using result = element_run<T, N>;
 
-  template <class T, int N>
-  __device__ const element_run<T, N>& with_read_signs(const element_run<T, N>& x) const {
-    return x;
-  }
+  __device__ std::uint32_t read_signs() const { return 0; }
+  template <class Runs>
+  __device__ void negate_read(Runs&, std::uint32_t) const {}
   template <class T, int N>
   __device__ const element_run<T, N>& operator()(const element_run<T, N>& x, std::uint32_t& largest,
                                                  const hidden_constants&) const {
@@ -297,26 +296,21 @@ struct hadamard_transform {
       : flip{}, read(options.read_signs), factor(hadamard_factor(Size)) {
     for (int i = 0; i < Size && read == nullptr; ++i) flip[i] = options.signs.negative(i) ? fp32::sign_bit : 0;
   }
-  // The low bits of the signs in device memory. Read for each run anew, so that no masks made of them occupy registers.
-  __device__ std::uint32_t read_word() const {
-    return static_cast<std::uint32_t>(*static_cast<const volatile std::uint64_t*>(read->word));
+  // The signs in device memory, for negate_read. Kernels ask for them before they ask for data.
+  __device__ std::uint32_t read_signs() const {
+    return read == nullptr ? 0 : static_cast<std::uint32_t>(read->word[0]);
   }
-  // The run with the signs of device memory, if they are there; those that are known are for operator().
+  // Negates elements by the signs of device memory, if they are there; those that are known are for operator().
   template <int N>
-  __device__ element_run<T, N> with_read_signs(element_run<T, N> x) const {
-    if (read == nullptr) return x;
-    const std::uint32_t signs = read_word();
+  __device__ void negate_read(element_run<T, N>& x, std::uint32_t signs) const {
+    if (read != nullptr) negate(x, opaque(signs));
+  }
+  template <int N, int Runs>
+  __device__ void negate_read(element_run<T, N> (&x)[Runs], std::uint32_t signs) const {
+    if (read == nullptr) return;
+    const std::uint32_t now = opaque(signs);
 #pragma unroll
-    for (int i = 0; i < x.words; ++i) {
-      const int first = i * per_word % Size;
-      if constexpr (per_word == 1) {
-        x.word[i] ^= signs << (31 - first) & fp32::sign_bit;
-      } else {  // two signs to bits 15 and 31 by a product, of which other bits do not count
-        const std::uint32_t two = (first < 16 ? signs : signs >> 16) & 3u << (first % 16);
-        x.word[i] ^= two * (0x40008000u >> (first % 16)) & 0x80008000u;
-      }
-    }
-    return x;
+    for (int i = 0; i < Runs; ++i) negate(x[i], now);
   }
   // Element i of a run with its new sign.
   template <int N>
@@ -381,6 +375,20 @@ struct hadamard_transform {
 
  private:
   static constexpr int last = Size / 2;  // the stride of the last stage
+
+  template <int N>
+  static __device__ void negate(element_run<T, N>& x, std::uint32_t signs) {
+#pragma unroll
+    for (int i = 0; i < x.words; ++i) {
+      const int first = i * per_word % Size;
+      if constexpr (per_word == 1) {
+        x.word[i] ^= signs << (31 - first) & fp32::sign_bit;
+      } else {  // two signs to bits 15 and 31 by a product, of which other bits do not count
+        const std::uint32_t two = (first < 16 ? signs : signs >> 16) & 3u << (first % 16);
+        x.word[i] ^= two * (0x40008000u >> (first % 16)) & 0x80008000u;
+      }
+    }
+  }
 
   // The larger magnitude of u + v and u - v.
   static __device__ float larger_result(float u, float v) { return add_magnitudes(u, v); }
@@ -612,6 +620,7 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
     if (i < rows.grid.count) x[g].load(call.in.data + rows.grid.template offset<width>(i, call.in.row_stride));
   };
   const float reference = load_reference(call);
+  const std::uint32_t signs = rows.transform.read_signs();
 #pragma unroll
   for (int g = 0; g < Runs; ++g) load(first, g);
   const call_factors factors = share_factors<S>(call, reference, sink);
@@ -624,10 +633,11 @@ requires run_scheme<S, R> __global__ void __launch_bounds__(largest_thread_block
       const std::uint32_t i = first + g * blockDim.x;
       typename Transform::template result<T, n> y[adjacent];
       stored_run<S, n> out[adjacent];
+      rows.transform.negate_read(x[g], signs);
 #pragma unroll
       for (int j = 0; j < adjacent; ++j) {
         std::uint32_t largest = 0;
-        y[j] = rows.transform(rows.transform.with_read_signs(x[g].template slice<n>(j)), largest, rows.hidden);
+        y[j] = rows.transform(x[g].template slice<n>(j), largest, rows.hidden);
         out[j] = quantize_run<S, typename mode_parts<R>::rule, Transform::power>(
             y[j], largest, factors, stream, std::uint64_t{i} * width + static_cast<unsigned>(j * n), rows.hidden);
         if (i < rows.grid.count) seen = larger(seen, out[j].amax);
