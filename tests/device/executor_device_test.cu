@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "device_test.cuh"
 
@@ -263,6 +265,40 @@ cudaGraph_t capture(const stream& s, F&& f) {
   return graph;
 }
 
+// Replays of a call under with_stream_offset<R>, its draws those of a counter of steps in device memory. `mode` has the
+// mode whose streams are moved by its argument.
+template <class S, class Mode>
+void test_offset(results& r, const char* what, const Mode& mode) {
+  const stream s;
+  const auto x = ordinary_data(5);
+  const float host_reference = ms::amax(ms::sequential{}, ms::matrix(x.data(), rows, cols));
+  device_array<float> in(x), reference(std::vector<float>{host_reference});
+  device_array<std::uint64_t> offset(1);
+  device_quantized<S> q(rows, cols);
+  const ms::cuda executor{.stream = s.handle};
+  const auto view = ms::matrix(static_cast<const float*>(in.data()), rows, cols);
+  using late = ms::with_stream_offset<decltype(mode(0))>;
+  const auto enqueue = [&](const late& rounding) {
+    ms::quantize_with(executor, view, q.view(), rounding, {.reference = reference.data()});
+  };
+  const cudaGraph_t graph = capture(s, [&] { enqueue({mode(0), offset.data()}); });
+  cudaGraphExec_t run;
+  check(cudaGraphInstantiate(&run, graph, 0), "cudaGraphInstantiate");
+  std::pair<std::vector<std::uint8_t>, std::vector<std::uint8_t>> before;
+  for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
+    offset.assign({step});
+    check(cudaGraphLaunch(run, s.handle), "cudaGraphLaunch");
+    check(cudaStreamSynchronize(s.handle), "replay");
+    r.expect(q.equals(on_host<S>(x, {.reference = &host_reference}, mode(step))), std::string(what) + ", replayed");
+    const std::pair now{q.codes.host(), q.scales.host()};
+    r.expect(now != before, std::string(what) + ", replayed, draws anew");
+    before = now;
+  }
+  r.expect(throws_error([&] { enqueue({mode(0), nullptr}); }), std::string(what) + ", an offset that is null");
+  check(cudaGraphExecDestroy(run), "cudaGraphExecDestroy");
+  check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
 void test_graphs(results& r) {
   using S = ms::ue5m3_fp4;
   const stream s;
@@ -312,31 +348,14 @@ void test_graphs(results& r) {
     check(cudaStreamSynchronize(s.handle), "replay");
     r.expect(q.equals(on_host<S>(x)), "replay of current scaling");
   }
-  // Draws that follow a counter of steps in device memory.
-  using mode = ms::stochastic_midpoint8;
-  device_array<std::uint64_t> offset(1);
-  const ms::with_stream_offset<mode> rounding{{7, 3}, offset.data()};
-  const cudaGraph_t drawing =
-      capture(s, [&] { ms::quantize_with(executor, view, q.view(), rounding, {.reference = reference.data()}); });
-  cudaGraphExec_t drawing_run;
-  check(cudaGraphInstantiate(&drawing_run, drawing, 0), "cudaGraphInstantiate");
-  std::vector<std::uint8_t> before;
-  for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
-    offset.assign({step});
-    check(cudaGraphLaunch(drawing_run, s.handle), "cudaGraphLaunch");
-    check(cudaStreamSynchronize(s.handle), "replay");
-    r.expect(q.equals(on_host<S>(x, {.reference = &held_reference}, mode{7, 3 + step})), "replay of a drawing step");
-    r.expect(q.codes.host() != before, "which draws anew");
-    before = q.codes.host();
-  }
-  const ms::with_stream_offset<mode> nowhere{};
-  r.expect(throws_error([&] { ms::quantize_with(executor, view, q.view(), nowhere, {.reference = reference.data()}); }),
-           "an offset that is null");
-
-  for (const auto e : {sample_run, hold_run, current_run, drawing_run}) {
+  for (const auto e : {sample_run, hold_run, current_run}) {
     check(cudaGraphExecDestroy(e), "cudaGraphExecDestroy");
   }
-  for (const auto g : {sample, hold, current, drawing}) check(cudaGraphDestroy(g), "cudaGraphDestroy");
+  for (const auto g : {sample, hold, current}) check(cudaGraphDestroy(g), "cudaGraphDestroy");
+  test_offset<S>(r, "a drawing step", [](std::uint64_t by) { return ms::stochastic_midpoint8{7, 3 + by}; });
+  test_offset<ms::nvfp4_ms_eden>(r, "a step that draws scales", [](std::uint64_t by) {
+    return ms::with_scale_draws<>{.scales = {7, 3 + by}};
+  });
   r.end_group("graphs");
 }
 

@@ -62,6 +62,8 @@ int main(int argc, char** argv) {
       t, eden, "with_scale_draws of stochastic_midpoint8");
   test_rounding<ms::nvfp4_ms_eden, ms::with_scale_draws<ms::with_stream_offset<ms::stochastic_midpoint16>>, false,
                 float>(t, eden, "with_scale_draws of stochastic_midpoint16 from an offset");
+  test_rounding<ms::nvfp4_ms_eden, ms::with_stream_offset<ms::with_scale_draws<ms::stochastic_midpoint16>>, false,
+                float>(t, eden, "with_scale_draws of stochastic_midpoint16, both from an offset");
   test_dequantize<ms::nvfp4_ms_eden>(t, r, eden);
   r.end_group("nvfp4_ms_eden");
   test_scheme<searched_mx>(t, r, "mxfp8_e4m3, searched");

@@ -351,7 +351,7 @@ struct definition_mode {
 };
 template <class R>
 struct definition_mode<ms::with_stream_offset<R>> {
-  using type = R;
+  using type = typename definition_mode<R>::type;
 };
 template <class Elements>
 struct definition_mode<ms::with_scale_draws<Elements>> {
@@ -360,14 +360,15 @@ struct definition_mode<ms::with_scale_draws<Elements>> {
 template <class R>
 using definition_of = typename definition_mode<R>::type;
 
+// The mode of a case: keys are those of the definition less `moved`, what an offset adds to their streams.
 template <class R>
-R make_rounding(const quantize_case& c, const std::uint64_t* stream_offset = nullptr) {
+R make_rounding(const quantize_case& c, const std::uint64_t* stream_offset = nullptr, std::uint64_t moved = 0) {
   if constexpr (draws_scales<R>) {
-    return R{make_rounding<decltype(R{}.elements)>(c, stream_offset), {c.stream, c.seed}};
+    return R{make_rounding<decltype(R{}.elements)>(c, stream_offset, moved), {c.stream, c.seed - moved}};
   } else if constexpr (reads_offset<R>) {
-    return R{{c.seed, c.stream - c.seed}, stream_offset};
+    return R{make_rounding<decltype(R{}.mode)>(c, nullptr, c.seed), stream_offset};
   } else if constexpr (ms::stochastic_mode<R>) {
-    return R{c.seed, c.stream};
+    return R{c.seed, c.stream - moved};
   } else {
     return R{};
   }

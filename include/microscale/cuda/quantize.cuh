@@ -282,7 +282,7 @@ constexpr bool takes_own_amax(const quantize_options& options) noexcept {
 template <quantization_scheme S, class R, class T>
 quantize_call<S, T> describe_quantize(const cuda& executor, matrix_view<const T> in, const R& rounding,
                                       const quantize_options& options, tensor_tile tile = {}) {
-  static_assert(!refines_scale<S> || !std::is_same_v<R, typename mode_parts<R>::elements>,
+  static_assert(!refines_scale<S> || mode_parts<R>::draws_scales,
                 "this scheme draws for its scale: see with_scale_draws");
   quantize_call<S, T> call = {};
   call.in = as_stored(in, options.axis);

@@ -14,7 +14,8 @@ namespace microscale {
 // that is there then. Of a training step that is stream_offset (recipe/stream.hpp), beside the stream of a step 0.
 //
 // For quantize_with, quantize_both_with and their hadamard_ forms of ms::cuda, at the speed of `mode` but for the read.
-// Within with_scale_draws it moves the elements' draws alone: scales draw from the key that they are given.
+// Around with_scale_draws it moves both streams, that of the elements' draws and that of the scales'; within it, the
+// elements' alone: scales draw from the key that they are given.
 template <stochastic_mode R>
 struct with_stream_offset {
   static constexpr int random_bits = R::random_bits;
@@ -48,7 +49,7 @@ struct quantize_call {
   int target;
   random_key key;
   random_key scale_key;
-  const std::uint64_t* stream_offset;  // of key, or null
+  const std::uint64_t* stream_offset;  // of key, or of both keys (mode_parts), or null
   cuda_status* status;
   float* amax;  // where that of the input goes; null: nowhere
 
@@ -60,13 +61,14 @@ struct quantize_call {
   }
 };
 
-// The rounding of the elements of a mode, which kernels are compiled for, and its keys. `rule` is what rounds a number,
-// and `draws` what a kernel gets as a parameter to draw by.
+// Of a mode, `elements`, which kernels are compiled for, `rule`, which rounds a number, `draws`, which a kernel gets as
+// a parameter to draw by, whether scales draw too, and the keys.
 template <class R>
 struct mode_parts {
   using elements = R;
   using rule = R;
   using draws = philox_stream;
+  static constexpr bool draws_scales = false;
   static random_key element_key(const R& mode) noexcept {
     if constexpr (stochastic_mode<R>) {
       return mode.key();
@@ -79,11 +81,14 @@ struct mode_parts {
 };
 template <class R>
 struct mode_parts<with_stream_offset<R>> {
+  using parts = mode_parts<R>;
+  static_assert(std::is_same_v<typename parts::draws, philox_stream>, "a mode reads one offset");
   using elements = with_stream_offset<R>;
-  using rule = R;
+  using rule = typename parts::rule;
   using draws = philox_keys;
-  static random_key element_key(const elements& given) noexcept { return given.mode.key(); }
-  static random_key scale_key(const elements&) noexcept { return {}; }
+  static constexpr bool draws_scales = parts::draws_scales;
+  static random_key element_key(const elements& given) noexcept { return parts::element_key(given.mode); }
+  static random_key scale_key(const elements& given) noexcept { return parts::scale_key(given.mode); }
   static const std::uint64_t* stream_offset(const elements& given) {
     if (given.offset == nullptr) fail("with_stream_offset", "an offset in device memory", "null");
     return given.offset;
@@ -91,13 +96,17 @@ struct mode_parts<with_stream_offset<R>> {
 };
 template <class Elements>
 struct mode_parts<with_scale_draws<Elements>> {
+  using parts = mode_parts<Elements>;
   using elements = Elements;
+  using rule = typename parts::rule;
+  using draws = typename parts::draws;
+  static constexpr bool draws_scales = true;
   static random_key element_key(const with_scale_draws<Elements>& mode) noexcept {
-    return mode_parts<Elements>::element_key(mode.elements);
+    return parts::element_key(mode.elements);
   }
   static random_key scale_key(const with_scale_draws<Elements>& mode) noexcept { return mode.scales; }
   static const std::uint64_t* stream_offset(const with_scale_draws<Elements>& mode) {
-    return mode_parts<Elements>::stream_offset(mode.elements);
+    return parts::stream_offset(mode.elements);
   }
 };
 
@@ -107,7 +116,7 @@ __device__ inline philox_stream stream_of(philox_keys draws, const std::uint64_t
   draws.stream += *offset;
   return philox_stream(draws);
 }
-// The call with the key that elements are drawn by.
+// The call with the keys that elements and scales are drawn by.
 template <class R, class S, class T>
 __device__ decltype(auto) with_stream(const quantize_call<S, T>& call) {
   if constexpr (std::is_same_v<typename mode_parts<R>::draws, philox_stream>) {
@@ -115,6 +124,7 @@ __device__ decltype(auto) with_stream(const quantize_call<S, T>& call) {
   } else {
     quantize_call<S, T> own = call;
     own.key.stream += *call.stream_offset;
+    if constexpr (mode_parts<R>::draws_scales) own.scale_key.stream += *call.stream_offset;
     return own;
   }
 }
