@@ -21,11 +21,12 @@ namespace {
 using at::Tensor;
 
 quantize_request request_of(bool columns, const std::string& rounding, std::int64_t seed, std::int64_t stream,
-                            const std::optional<Tensor>& reference, std::int64_t target) {
+                            std::int64_t scale_stream, const std::optional<Tensor>& reference, std::int64_t target) {
   quantize_request request;
   request.axis = columns ? ms::axis::col : ms::axis::row;
   request.rounding = rounding_named(rounding);
   request.key = {static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream)};
+  request.scale_key = {static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(scale_stream)};
   if (reference) {
     TORCH_CHECK(reference->scalar_type() == at::kFloat && reference->numel() == 1, "reference: expected one float");
     request.reference = reference->const_data_ptr<float>();
@@ -37,10 +38,10 @@ quantize_request request_of(bool columns, const std::string& rounding, std::int6
 std::tuple<Tensor, Tensor, Tensor> quantize(const Tensor& x, const std::string& scheme,
                                             const std::optional<Tensor>& reference, bool columns,
                                             const std::string& rounding, std::int64_t seed, std::int64_t stream,
-                                            std::int64_t target) {
+                                            std::int64_t target, std::int64_t scale_stream) {
   const on_device guard(x);
   const packed p = quantize_packed(x.contiguous(), find_scheme(backend_of(x), scheme),
-                                   request_of(columns, rounding, seed, stream, reference, target));
+                                   request_of(columns, rounding, seed, stream, scale_stream, reference, target));
   return {p.codes, p.scales, p.datum};
 }
 
@@ -52,12 +53,13 @@ Tensor dequantize(const Tensor& codes, const Tensor& scales, const Tensor& datum
 }
 
 Tensor fake_quantize(const Tensor& x, const std::string& scheme, const std::optional<Tensor>& reference, bool columns,
-                     const std::string& rounding, std::int64_t seed, std::int64_t stream, std::int64_t target) {
+                     const std::string& rounding, std::int64_t seed, std::int64_t stream, std::int64_t target,
+                     std::int64_t scale_stream) {
   const on_device guard(x);
   const Tensor in = x.contiguous();
   Tensor out = at::empty_like(in);
   fake_quantize_to(in, out, find_scheme(backend_of(x), scheme),
-                   request_of(columns, rounding, seed, stream, reference, target), nullptr);
+                   request_of(columns, rounding, seed, stream, scale_stream, reference, target), nullptr);
   return out;
 }
 
@@ -133,6 +135,7 @@ py::dict describe_recipe(const std::string& name) {
   out["period"] = r.period;
   out["first_step"] = r.first_step;
   out["takes_targets"] = r.takes_targets;
+  out["backward_from_quantized"] = r.backward_from_quantized;
   out["alternative"] = r.alternative;
   return out;
 }
@@ -161,13 +164,13 @@ py::dict describe_scheme(const std::string& name) {
 TORCH_LIBRARY(microscale, m) {
   m.def(
       "quantize(Tensor x, str scheme, Tensor? reference=None, *, bool columns=False, str rounding='nearest_even', "
-      "int seed=0, int stream=0, int target=0) -> (Tensor, Tensor, Tensor)");
+      "int seed=0, int stream=0, int target=0, int scale_stream=0) -> (Tensor, Tensor, Tensor)");
   m.def(
       "dequantize(Tensor codes, Tensor scales, Tensor datum, str scheme, int depth, *, bool columns=False, "
       "ScalarType dtype=float) -> Tensor");
   m.def(
       "fake_quantize(Tensor x, str scheme, Tensor? reference=None, *, bool columns=False, "
-      "str rounding='nearest_even', int seed=0, int stream=0, int target=0) -> Tensor");
+      "str rounding='nearest_even', int seed=0, int stream=0, int target=0, int scale_stream=0) -> Tensor");
   m.def(
       "gemm(Tensor a_codes, Tensor a_scales, Tensor a_datum, str a_scheme, Tensor b_codes, Tensor b_scales, "
       "Tensor b_datum, str b_scheme, int depth, str accumulation='exact_f32') -> Tensor");

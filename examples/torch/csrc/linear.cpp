@@ -21,6 +21,9 @@ struct prepared {
   std::string scheme;
 };
 
+// The same quantized operand for the product that reduces over its other dimension. Its blocks are square.
+prepared turned(const prepared& p, bool is_vendor);
+
 class layer_call {
  public:
   layer_call(const recipe_description& recipe, const Tensor& references, const Tensor& clock, std::int64_t seed,
@@ -89,6 +92,28 @@ class layer_call {
     return {a, b};
   }
 
+  // An operand of Fprop and, where `second_gemm` wants it too, that of the product which reduces over the rows:
+  // quantized once and turned, or of what Fprop made of it, where the recipe says so.
+  std::pair<prepared, prepared> prepare_forward(const Tensor& m, const operand_description& first,
+                                                const operand_description& second, bool turns, bool needs_second,
+                                                ms::operand_role operand, ms::gemm_role second_gemm) const {
+    using ms::axis, ms::gemm_role;
+    if (!needs_second || turns) {
+      const prepared p = prepare(m, first, axis::row, operand, gemm_role::fprop);
+      return {p, needs_second ? turned(p, is_vendor_) : prepared{}};
+    }
+    if (!recipe_.backward_from_quantized) {
+      return prepare_both(m, first, second, operand, gemm_role::fprop, second_gemm);
+    }
+    const scheme_operations& scheme = find_scheme(backend_of(m), first.scheme);
+    prepared p;
+    p.scheme = first.scheme;
+    p.codes = quantize_packed(m, scheme, request_for(first, axis::row, operand, gemm_role::fprop));
+    if (is_vendor_) p.decoded = decode_operand(p.codes, scheme);
+    const Tensor values = decode(p.codes, scheme, axis::row, at::kFloat, nullptr);
+    return {p, prepare(values, second, axis::col, operand, second_gemm)};
+  }
+
   Tensor multiply(const prepared& a, const prepared& b, at::ScalarType dtype) const {
     return is_vendor_ ? multiply_decoded(a.decoded, b.decoded, dtype)
                       : multiply_packed(a.codes, a.scheme, b.codes, b.scheme, accumulation_, dtype);
@@ -107,6 +132,7 @@ class layer_call {
     request.axis = along;
     request.rounding = d.rounding;
     request.key = {at_.seed, ms::random_stream(at_, layer_, operand, gemm)};
+    request.scale_key = {at_.seed, ms::random_stream(at_, layer_, operand, gemm, ms::draw_purpose::scales)};
     request.stream_offset = stream_offset_;
     if (d.transform_size > 1) {
       // Both operands of a product share their signs: those of X.
@@ -150,7 +176,6 @@ class layer_call {
   mutable Tensor signs_[3];  // of each product's transforms, where the stream offset is
 };
 
-// The same quantized operand for the product that reduces over its other dimension. Its blocks are square.
 prepared turned(const prepared& p, bool is_vendor) {
   prepared out = p;
   out.decoded.along = p.decoded.along == ms::axis::row ? ms::axis::col : ms::axis::row;
@@ -220,31 +245,22 @@ std::tuple<Tensor, std::vector<Tensor>> linear_forward(const Tensor& x_in, const
     ms::detail::fail("X of a linear layer", "tokens x " + std::to_string(weight.size(-1)),
                      x.dim() == 2 ? ms::detail::shape_text(x.size(0), x.size(1)) : std::to_string(x.dim()) + " axes");
   }
-  using ms::axis, ms::operand_role, ms::gemm_role;
+  using ms::operand_role, ms::gemm_role;
   const bool is_vendor = call.is_vendor();
-  prepared px, columns;
-  if (needs_dw && !recipe.turns_activation) {
-    std::tie(px, columns) = call.prepare_both(x, recipe.fprop.left, recipe.wgrad.right, operand_role::activation,
-                                              gemm_role::fprop, gemm_role::wgrad);
-  } else {
-    px = call.prepare(x, recipe.fprop.left, axis::row, operand_role::activation, gemm_role::fprop);
-    if (needs_dw) columns = turned(px, is_vendor);
-  }
-  const prepared pw = call.prepare(weight, recipe.fprop.right, axis::row, operand_role::weight, gemm_role::fprop);
+  const auto [px, x_columns] = call.prepare_forward(x, recipe.fprop.left, recipe.wgrad.right, recipe.turns_activation,
+                                                    needs_dw, operand_role::activation, gemm_role::wgrad);
+  const auto [pw, w_columns] = call.prepare_forward(weight, recipe.fprop.right, recipe.dgrad.right, recipe.turns_weight,
+                                                    needs_dx, operand_role::weight, gemm_role::dgrad);
   Tensor y = call.multiply(px, pw, dtype);
 
   std::vector<Tensor> saved;
   if (needs_dw) {
-    save(saved, columns, is_vendor);
+    save(saved, x_columns, is_vendor);
   } else {
     save_nothing(saved, x, is_vendor);
   }
   if (needs_dx) {
-    save(saved,
-         recipe.turns_weight
-             ? turned(pw, is_vendor)
-             : call.prepare(weight, recipe.dgrad.right, axis::col, operand_role::weight, gemm_role::dgrad),
-         is_vendor);
+    save(saved, w_columns, is_vendor);
   } else {
     save_nothing(saved, x, is_vendor);
   }

@@ -19,7 +19,8 @@ namespace ms = microscale;
 using ms::index_t;
 
 enum class element_type : std::uint8_t { f32, bf16 };
-enum class rounding_kind : std::uint8_t { nearest_even, stochastic_midpoint8, stochastic_floor8 };
+// with_scale_draws: elements to nearest, each block's scale stochastically.
+enum class rounding_kind : std::uint8_t { nearest_even, stochastic_midpoint8, stochastic_floor8, with_scale_draws };
 
 // A contiguous row-major matrix.
 struct matrix_memory {
@@ -50,7 +51,8 @@ struct quantize_request {
   std::optional<ms::hadamard_options> transform = {};
   rounding_kind rounding = rounding_kind::nearest_even;
   ms::random_key key = {};
-  const std::uint64_t* stream_offset = nullptr;  // in device memory: added to the key's stream when kernels run
+  ms::random_key scale_key = {};                 // of a rounding that draws for scales
+  const std::uint64_t* stream_offset = nullptr;  // in device memory: added to the keys' streams when kernels run
   const float* reference = nullptr;              // null: the tensor's own amax
   int target = 0;
   std::span<std::byte> workspace = {};  // in device memory: as much as scheme_operations::workspace wants

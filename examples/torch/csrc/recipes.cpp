@@ -90,8 +90,6 @@ recipe_description describe() {
   using dgrad = typename R::dgrad;
   using wgrad = typename R::wgrad;
   using scaling = decltype(R::scaling);
-  static_assert(
-      !requires { R::backward_from_quantized; }, "not offered here: quantizing what Fprop made of X and W");
   recipe_description d;
   d.name = R::name;
   d.fprop = describe_gemm<fprop>();
@@ -111,6 +109,7 @@ recipe_description describe() {
   d.turns_activation = turns<typename fprop::left, typename wgrad::right>();
   d.turns_weight = turns<typename fprop::right, typename dgrad::right>();
   d.turns_output_gradient = turns<typename dgrad::left, typename wgrad::left>();
+  if constexpr (requires { R::backward_from_quantized; }) d.backward_from_quantized = R::backward_from_quantized;
   d.takes_targets = requires(R r) { r.targets; };
   d.high_precision = [](ms::layer_role role, int index, int count) { return R::high_precision(role, index, count); };
   if constexpr (ms::has_alternative<R>) {
@@ -138,8 +137,10 @@ const std::vector<recipe_description>& all_recipes() {
       describe<r::nvfp4_no_rht>(),
       describe<r::nvfp4_everywhere_no_rht>(),
       describe<r::fp4_all_the_way>(),
+      describe<r::quartet2>(),
       describe<r::ngpt>(),
       describe<r::fusion>(),
+      describe<r::fusion_h16>(),
       describe<mxfp4>(),
       describe<r::transposition_invariant>(),
       describe<r::ufp4>(),

@@ -38,6 +38,7 @@ struct recipe_description {
   std::int64_t first_step = 1;
   // One operand in two products, quantized once and turned (linear.hpp).
   bool turns_activation = false, turns_weight = false, turns_output_gradient = false;
+  bool backward_from_quantized = false;  // the backward products quantize what Fprop made of X and W
   bool takes_targets = false;
   bool (*high_precision)(ms::layer_role, int index, int count) = nullptr;
   std::string alternative;  // the recipe that takes over layers, or empty

@@ -30,6 +30,8 @@ struct families {
       std::tuple<Scheme<ms::mxfp4_folded, nearest_and_midpoint8>, Scheme<ms::mxfp4_folded_2d, nearest_only>,
                  Gemm<ms::mxfp4_folded, ms::mxfp4_folded_2d>, Gemm<ms::mxfp4_folded, ms::mxfp4_folded>>;
   using ufp4 = std::tuple<Scheme<ms::ufp4, nearest_and_midpoint8>, Gemm<ms::ufp4, ms::ufp4>>;
+  using four_over_six = std::tuple<Scheme<ms::nvfp4_4over6, nearest_only>, Gemm<ms::nvfp4_4over6, ms::nvfp4_4over6>>;
+  using ms_eden = std::tuple<Scheme<ms::nvfp4_ms_eden, scale_draws_only>, Gemm<ms::nvfp4_ms_eden, ms::nvfp4_ms_eden>>;
 };
 
 }  // namespace microscale_torch

@@ -20,6 +20,7 @@ constexpr std::pair<rounding_kind, const char*> rounding_names[] = {
     {rounding_kind::nearest_even, "nearest_even"},
     {rounding_kind::stochastic_midpoint8, "stochastic_midpoint8"},
     {rounding_kind::stochastic_floor8, "stochastic_floor8"},
+    {rounding_kind::with_scale_draws, "with_scale_draws"},
 };
 
 // Messages are made of strings alone: a program may hold two C++ libraries, and streams of numbers trust in there being
@@ -100,7 +101,7 @@ rounding_kind rounding_named(const std::string& name) {
   for (const auto& [kind, text] : rounding_names) {
     if (name == text) return kind;
   }
-  ms::detail::fail("rounding", "nearest_even, stochastic_midpoint8 or stochastic_floor8", name);
+  ms::detail::fail("rounding", "nearest_even, stochastic_midpoint8, stochastic_floor8 or with_scale_draws", name);
 }
 
 const char* name_of(rounding_kind kind) { return rounding_names[static_cast<std::size_t>(kind)].second; }
@@ -165,6 +166,13 @@ void transform_to(const Tensor& x, Tensor& out, const ms::hadamard_options& opti
   find_device(backend_of(x)).hadamard(place_of(x), memory_of(x), memory_of(out), options);
 }
 
+decoded_operand decode_operand(const packed& p, const scheme_operations& scheme) {
+  decoded_operand out;
+  out.values = decode(p, scheme, ms::axis::row, at::kBFloat16, &out.multiplier);
+  if (!scheme.facts().has_tensor_scale) out.multiplier = Tensor();
+  return out;
+}
+
 Tensor multiply_packed(const packed& a, const std::string& a_scheme, const packed& b, const std::string& b_scheme,
                        const std::string& accumulation, at::ScalarType dtype) {
   const backend where = backend_of(a.codes);
@@ -172,13 +180,7 @@ Tensor multiply_packed(const packed& a, const std::string& a_scheme, const packe
   const scheme_operations& sb = find_scheme(where, b_scheme);
   if (a.cols != b.cols) ms::detail::fail("depth of a product", std::to_string(a.cols), std::to_string(b.cols));
   if (accumulation == "vendor") {
-    decoded_operand x, y;
-    const bool scaled_a = sa.facts().has_tensor_scale, scaled_b = sb.facts().has_tensor_scale;
-    x.values = decode(a, sa, ms::axis::row, at::kBFloat16, &x.multiplier);
-    y.values = decode(b, sb, ms::axis::row, at::kBFloat16, &y.multiplier);
-    if (!scaled_a) x.multiplier = Tensor();
-    if (!scaled_b) y.multiplier = Tensor();
-    return multiply_decoded(x, y, dtype);
+    return multiply_decoded(decode_operand(a, sa), decode_operand(b, sb), dtype);
   }
   const gemm_operations& product = find_gemm(where, a_scheme, b_scheme, accumulation);
   Tensor c = at::empty({a.rows, b.rows}, a.codes.options().dtype(at::kFloat));

@@ -73,6 +73,8 @@ struct decoded_operand {
   at::Tensor values, multiplier;
   ms::axis along = ms::axis::row;
 };
+// A quantized matrix as an operand of a product over its rows.
+decoded_operand decode_operand(const packed&, const scheme_operations&);
 // The product over the reduction dimension, FP32 sums times both multipliers, rounded once to the type of the result.
 at::Tensor multiply_decoded(const decoded_operand& a, const decoded_operand& b, at::ScalarType);
 

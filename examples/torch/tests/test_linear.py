@@ -14,6 +14,8 @@ import microscale_torch as ms
 from microscale_torch import _C
 
 STEPS = 3
+# What reference.cpp has.
+REFERENCES = ["ue5m3", "ue5m3_b32_te", "nvfp4", "quartet2", "transposition_invariant", "ufp4", "fusion"]
 
 
 class Job(ctypes.Structure):
@@ -22,11 +24,13 @@ class Job(ctypes.Structure):
         ("seed", ctypes.c_uint64),
         ("layer", ctypes.c_uint32),
         *((name, ctypes.c_void_p) for name in ("x", "w", "dy", "y", "dx", "dw", "references")),
+        ("operands", ctypes.c_void_p * 4),
+        ("multipliers", ctypes.c_void_p),
     ]
 
 
-def by_the_library(recipe, x, w, dy, *, first_step, seed, layer):
-    """`STEPS` steps of microscale::linear<recipe, f32_blocks>."""
+def by_the_library(recipe, x, w, dy, *, first_step, seed, layer, operands=None, multipliers=None):
+    """`STEPS` steps of microscale::linear<recipe, f32_blocks>; into `operands`, those of the last backward products."""
     library = ctypes.CDLL(os.environ["MICROSCALE_TORCH_REFERENCE"])
     library.run_linear.restype = ctypes.c_bool
     steps, tokens, inputs = x.shape
@@ -35,6 +39,9 @@ def by_the_library(recipe, x, w, dy, *, first_step, seed, layer):
     references = torch.zeros(3)
     job = Job(tokens, inputs, outputs, first_step, steps, seed, layer,
               *(t.data_ptr() for t in (x, w, dy, y, dx, dw, references)))  # fmt: skip
+    if operands is not None:
+        job.operands = (ctypes.c_void_p * 4)(*(t.data_ptr() for t in operands))
+        job.multipliers = multipliers.data_ptr()
     assert library.run_linear(recipe.encode(), ctypes.byref(job))
     return y, dx, dw, references
 
@@ -68,7 +75,7 @@ def run(layer, x, dy, device="cpu"):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("recipe", ["ue5m3", "ue5m3_b32_te", "nvfp4", "transposition_invariant", "ufp4", "fusion"])
+@pytest.mark.parametrize("recipe", REFERENCES)
 def test_the_library_s_layer_bit_for_bit(recipe, device):
     # first_step 49: the reference is taken there, as it is unset, held at 50, and taken again at 51.
     x, w, dy = operands(64, 80, 64)
@@ -82,7 +89,30 @@ def test_the_library_s_layer_bit_for_bit(recipe, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere", "mxfp4", "mxfp8", "fp4_all_the_way", "fusion"])
+@pytest.mark.parametrize("recipe", ["ue5m3_b32_te", "nvfp4", "quartet2", "transposition_invariant", "fusion"])
+def test_operands_of_bf16_backward_products_are_the_library_s(recipe, device):
+    x, w, dy = operands(64, 96, 32)
+    expected = [torch.empty(64, 96), torch.empty(32, 96), torch.empty(64, 32), torch.empty(64, 32)]
+    factors = torch.empty(4)
+    by_the_library(recipe, x, w, dy, first_step=6, seed=9, layer=5, operands=expected, multipliers=factors)
+    clock, references = torch.tensor([6 + STEPS - 1, 0]), torch.zeros(3, device=device)
+    how = (recipe, 9, 5, [0, 0, 0], "vendor")
+    a, b, g = (t.to(device) for t in (x[-1], w, dy[-1]))
+    _, saved = torch.ops.microscale.linear_forward(a, b, references, clock, *how, torch.float32, True, True)
+    for values, factor, e, f in zip(saved[0:4:2], saved[1:4:2], expected, factors):
+        assert values.dtype == torch.bfloat16 and torch.equal(values.float().cpu(), e)
+        assert torch.equal(factor.cpu(), f[None] if len(factor) else torch.empty(0)) and (len(factor) or f == 1)
+    one = torch.ones(1, device=device)
+    kept = [torch.eye(64, device=device).bfloat16(), one, torch.eye(32, device=device).bfloat16(), one, clock]
+    dx, dw = torch.ops.microscale.linear_backward(g, kept, references, *how, 32, *(torch.float32,) * 2, True, True)
+    for got, e, f in zip((dx, dw.t()), expected[2:], factors[2:]):
+        assert torch.equal(got.cpu(), e * f) and bool((e != 0).any())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "recipe", ["ue5m3", "nvfp4_everywhere", "mxfp4", "mxfp8", "fp4_all_the_way", "fusion_h16", "quartet2"]
+)
 def test_vendor_is_within_its_bound(recipe, device):
     x, w, dy = operands(64, 80, 64)
     dy *= 1000  # one level of scales reaches no gradients of 1e-3
@@ -105,6 +135,13 @@ def test_recipes_are_those_of_the_library():
     }
     assert described["dgrad"][1]["scheme"] == "nvfp4_2d" and described["scaling"] == "current"
     assert ms.ops.describe_recipe("ue5m3")["period"] == 50
+    quartet2 = ms.ops.describe_recipe("quartet2")
+    assert quartet2["backward_from_quantized"] and not described["backward_from_quantized"]
+    nearest = {"scheme": "nvfp4_4over6", "rounding": "nearest_even", "transform": 1, "drawn_signs": False}
+    eden = {"scheme": "nvfp4_ms_eden", "rounding": "with_scale_draws", "transform": 32, "drawn_signs": True}
+    assert quartet2["fprop"] == (nearest,) * 2 and quartet2["dgrad"] == quartet2["wgrad"] == (eden,) * 2
+    sizes = [ms.ops.describe_recipe(name)["wgrad"][0]["transform"] for name in ("fusion", "fusion_h16")]
+    assert sizes == [32, 16]
     assert _C.high_precision("nvfp4", ms.linear.ROLES.index("mlp_up"), 3, 4)
     assert not _C.high_precision("nvfp4_everywhere", ms.linear.ROLES.index("mlp_up"), 3, 4)
 
@@ -180,7 +217,7 @@ def test_names_tell_roles():
         assert ms.position_of(name, 12) == ms.Position(role, index, 12), name
 
 
-@pytest.mark.parametrize("recipe", ["bf16", "ue5m3", "nvfp4_everywhere", "mxfp4", "ufp4"])
+@pytest.mark.parametrize("recipe", ["bf16", "ue5m3", "nvfp4_everywhere", "mxfp4", "ufp4", "quartet2"])
 def test_training_learns(recipe):
     model, optimizer = fresh(recipe)
     tokens = torch.arange(17).repeat(4, 1)
@@ -298,7 +335,7 @@ def test_autocast_computes_in_bf16_and_keeps_masters():
     assert torch.equal(layer.bias.grad, torch.full((32,), 12.0))
 
 
-@pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere"])
+@pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere", "quartet2"])
 def test_compiled_training_is_eager_training(recipe):
     eager, optimizer = fresh(recipe, period=2) if recipe == "ue5m3" else fresh(recipe)
     expected = train(eager, optimizer, 5)

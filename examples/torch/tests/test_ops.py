@@ -8,7 +8,8 @@ import microscale_torch as ms
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 SCHEMES = ["ue5m3_fp4", "ue5m3_fp4_2d", "ue5m3_fp4_b32", "ue5m3_fp4_b32_2d", "nvfp4", "nvfp4_2d", "nvfp4_single",
-           "mxfp4", "mxfp4_ceil_2d", "mxfp8_e4m3_ceil", "ufp4"]  # fmt: skip
+           "nvfp4_4over6", "nvfp4_ms_eden", "mxfp4", "mxfp4_ceil_2d", "mxfp8_e4m3_ceil", "ufp4"]  # fmt: skip
+SCALE_DRAWS = {"rounding": "with_scale_draws", "seed": 5, "scale_stream": 9}
 SHAPES = [(1, 1), (3, 50), (32, 64), (33, 129), (0, 16), (16, 0)]
 
 
@@ -21,6 +22,10 @@ def adversarial(rows, cols, seed=0):
     x = torch.where(kind == 0, ties, x)
     x = torch.where(kind == 1, torch.tensor(-0.0), x)
     return torch.where(kind == 2, x * 1e-38, x)
+
+
+def draws_of(scheme):
+    return SCALE_DRAWS if scheme == "nvfp4_ms_eden" else {}
 
 
 def bits(x):
@@ -57,14 +62,15 @@ def test_fake_is_quantize_then_dequantize(scheme, shape):
     for columns in (False, True):
         for dtype in (torch.float32, torch.bfloat16):
             a = x.to(dtype)
-            whole = ms.dequantize(ms.quantize(a, scheme, columns=columns), dtype)
-            assert same(ms.fake_quantize(a, scheme, columns=columns), whole)
+            how = {"columns": columns, **draws_of(scheme)}
+            whole = ms.dequantize(ms.quantize(a, scheme, **how), dtype)
+            assert same(ms.fake_quantize(a, scheme, **how), whole)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_columns_are_the_rows_of_the_transpose(scheme):
-    x = adversarial(48, 65)
-    a, b = ms.quantize(x, scheme, columns=True), ms.quantize(x.t().contiguous(), scheme)
+    x, how = adversarial(48, 65), draws_of(scheme)
+    a, b = ms.quantize(x, scheme, columns=True, **how), ms.quantize(x.t().contiguous(), scheme, **how)
     assert same(a.codes, b.codes) and same(a.scales, b.scales) and same(a.datum, b.datum)
 
 
@@ -85,6 +91,28 @@ def test_stochastic_rounding_is_unbiased():
     y = ms.fake_quantize(x, "nvfp4_single", rounding="stochastic_midpoint8", seed=3)[:, 1:]
     assert sorted(set(y.flatten().tolist())) == [2.0, 3.0]
     assert abs(y.mean().item() - 2.25) < 5 * (0.1875 / y.numel()) ** 0.5
+
+
+def test_scales_draw_from_a_stream_of_their_own():
+    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+
+    def of(**keys):
+        return ms.quantize(x, "nvfp4_ms_eden", rounding="with_scale_draws", **keys)
+
+    q = of(seed=1, scale_stream=2)
+    for again in (of(seed=1, scale_stream=2), of(seed=1, stream=7, scale_stream=2)):
+        assert same(again.codes, q.codes) and same(again.scales, q.scales) and same(again.datum, q.datum)
+    for other in (of(seed=2, scale_stream=2), of(seed=1, scale_stream=3)):
+        assert same(other.codes, q.codes) and not same(other.scales, q.scales) and same(other.datum, q.datum)
+
+
+def test_a_block_under_drawn_scales_keeps_its_projection_on_itself():
+    # On the mean over draws, of which each of 4000 rows takes one: within five standard errors.
+    row = torch.randn(16, generator=torch.Generator().manual_seed(2))
+    y = ms.fake_quantize(row.repeat(4000, 1), "nvfp4_ms_eden", rounding="with_scale_draws", seed=3)
+    projections = (y.double() @ row.double()) / row.double().square().sum()
+    assert len(projections.unique()) == 2
+    assert (projections.mean() - 1).abs() < 5 * projections.std() / 4000**0.5
 
 
 @pytest.mark.parametrize("accumulation", ["exact_f32", "f32_blocks", "blackwell_k64", "vendor"])
@@ -129,6 +157,9 @@ def test_errors_say_what_was_expected():
         ms.quantize(torch.ones(2, 2), "nvfp5")
     with pytest.raises(RuntimeError, match="rounding"):
         ms.quantize(torch.ones(2, 2), "nvfp4", rounding="up")
+    for scheme, rounding in (("nvfp4_ms_eden", "nearest_even"), ("nvfp4", "with_scale_draws")):
+        with pytest.raises(RuntimeError, match=f"rounding of {scheme}: expected"):
+            ms.quantize(torch.ones(2, 2), scheme, rounding=rounding)
     with pytest.raises(RuntimeError, match="FP32 or BF16"):
         ms.quantize(torch.ones(2, 2, dtype=torch.float64), "nvfp4")
     with pytest.raises(RuntimeError, match="multiple of 16"):
@@ -145,6 +176,8 @@ def test_torch_accepts_the_operators():
     x = torch.randn(32, 48, requires_grad=True)
     torch.library.opcheck(torch.ops.microscale.fake_quantize.default, (x, "nvfp4"))
     torch.library.opcheck(torch.ops.microscale.quantize.default, (x.detach(), "ufp4"), {"columns": True})
+    torch.library.opcheck(torch.ops.microscale.quantize.default, (x.detach(), "nvfp4_ms_eden"), SCALE_DRAWS)
+    torch.library.opcheck(torch.ops.microscale.fake_quantize.default, (x, "nvfp4_ms_eden"), SCALE_DRAWS)
     torch.library.opcheck(torch.ops.microscale.hadamard.default, (x.detach(),))
     torch.library.opcheck(torch.ops.microscale.amax.default, (x.detach(),))
     q = ms.quantize(x.detach(), "nvfp4")
@@ -161,7 +194,7 @@ def test_a_gpu_gives_the_same_bits(scheme):
         for dtype in (torch.float32, torch.bfloat16):
             x = adversarial(*shape, seed).to(dtype)
             for columns in (False, True):
-                how = {"columns": columns, "rounding": rounding, "seed": seed, "stream": 7}
+                how = {"columns": columns, "rounding": rounding, "seed": seed, "stream": 7, **draws_of(scheme)}
                 a, b = ms.quantize(x, scheme, **how), ms.quantize(x.cuda(), scheme, **how)
                 assert same(a.codes, b.codes) and same(a.scales, b.scales) and same(a.datum, b.datum)
                 assert same(ms.dequantize(a), ms.dequantize(b))
@@ -169,5 +202,6 @@ def test_a_gpu_gives_the_same_bits(scheme):
             if not columns or scheme.endswith("2d"):
                 continue
             for accumulation in ("exact_f32", "f32_blocks", "blackwell_k64"):
-                c = [ms.gemm(q, q, accumulation) for q in (ms.quantize(x, scheme), ms.quantize(x.cuda(), scheme))]
+                both = [ms.quantize(t, scheme, **draws_of(scheme)) for t in (x, x.cuda())]
+                c = [ms.gemm(q, q, accumulation) for q in both]
                 assert same(*c)

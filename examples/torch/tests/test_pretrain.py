@@ -53,6 +53,12 @@ def test_a_run_learns_and_leaves_its_files(whole):
     assert "<polyline" in (whole / "loss.svg").read_text()
 
 
+def test_a_run_of_the_recipe_that_draws_scales_learns(tmp_path):
+    pretrain(tmp_path / "run", "--steps", "6", "--recipe", "quartet2")
+    losses = [row["loss"] for row in curve(tmp_path / "run")]
+    assert len(losses) == 3 and losses[2] < losses[1] < losses[0]
+
+
 def test_an_interrupted_run_goes_on_where_it_was(whole, tmp_path):
     arguments = ("--steps", "12", "--recipe", "ue5m3", "--period", "5", "--save-every", "2")
     pretrain(tmp_path / "cut", *arguments, "--stop-at", "8")

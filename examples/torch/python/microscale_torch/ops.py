@@ -26,14 +26,20 @@ class Quantized:
     columns: bool  # whether blocks ran down the columns: then this is the transpose
 
 
-def quantize(x, scheme, *, columns=False, rounding="nearest_even", seed=0, stream=0, reference=None, target=0):
+def quantize(
+    x, scheme, *, columns=False, rounding="nearest_even", seed=0, stream=0, scale_stream=0, reference=None, target=0
+):
     """Quantizes a matrix, blocks along its rows, or down its columns: then what is stored is the transpose.
 
-    `reference` is the amax that the tensor scale derives from, one float on the device of x; None is x's own.
+    `rounding` is `nearest_even`, `stochastic_midpoint8` or `stochastic_floor8`, whose draws come from `seed` and
+    `stream`, or `with_scale_draws` for `nvfp4_ms_eden`: elements to nearest, scales drawn from `seed` and
+    `scale_stream`. `reference` is the amax that the tensor scale derives from, one float on the device of x; None is
+    x's own.
     """
     parts = _ops.quantize(
-        x, scheme, reference, columns=columns, rounding=rounding, seed=seed, stream=stream, target=target
-    )
+        x, scheme, reference, columns=columns, rounding=rounding, seed=seed, stream=stream, target=target,
+        scale_stream=scale_stream,
+    )  # fmt: skip
     return Quantized(*parts, scheme, x.size(0) if columns else x.size(1), columns)
 
 
@@ -42,11 +48,14 @@ def dequantize(q, dtype=torch.float32):
     return _ops.dequantize(q.codes, q.scales, q.datum, q.scheme, q.depth, columns=q.columns, dtype=dtype)
 
 
-def fake_quantize(x, scheme, *, columns=False, rounding="nearest_even", seed=0, stream=0, reference=None, target=0):
+def fake_quantize(
+    x, scheme, *, columns=False, rounding="nearest_even", seed=0, stream=0, scale_stream=0, reference=None, target=0
+):
     """What x becomes when it is quantized and decoded again; the gradient passes straight through."""
     return _ops.fake_quantize(
-        x, scheme, reference, columns=columns, rounding=rounding, seed=seed, stream=stream, target=target
-    )
+        x, scheme, reference, columns=columns, rounding=rounding, seed=seed, stream=stream, target=target,
+        scale_stream=scale_stream,
+    )  # fmt: skip
 
 
 def gemm(a, b, accumulation="exact_f32"):
@@ -86,7 +95,7 @@ def _empty_quantized(like, scheme, rows, cols):
 
 
 @torch.library.register_fake("microscale::quantize")
-def _(x, scheme, reference=None, *, columns=False, rounding="nearest_even", seed=0, stream=0, target=0):
+def _(x, scheme, reference=None, *, columns=False, rounding="nearest_even", seed=0, stream=0, target=0, scale_stream=0):
     rows, cols = (x.size(1), x.size(0)) if columns else (x.size(0), x.size(1))
     return _empty_quantized(x, scheme, rows, cols)
 
@@ -98,7 +107,7 @@ def _(codes, scales, datum, scheme, depth, *, columns=False, dtype=torch.float32
 
 
 @torch.library.register_fake("microscale::fake_quantize")
-def _(x, scheme, reference=None, *, columns=False, rounding="nearest_even", seed=0, stream=0, target=0):
+def _(x, scheme, reference=None, *, columns=False, rounding="nearest_even", seed=0, stream=0, target=0, scale_stream=0):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 

@@ -1,0 +1,10 @@
+#include "cpu.hpp"
+#include "schemes.hpp"
+
+namespace microscale_torch {
+namespace {
+
+const families<cpu_scheme, cpu_gemm>::ms_eden built;
+
+}  // namespace
+}  // namespace microscale_torch
