@@ -206,7 +206,8 @@ def test_what_the_host_keeps_of_recorded_steps(fake_cuda):
     assert step.graphs == 0
 
 
-@pytest.mark.parametrize("recipe", [None, "ufp4"])  # not converted; draws the signs of transforms, and samples nothing
+# Not converted; draws the signs of transforms; draws for scales too. None of them samples.
+@pytest.mark.parametrize("recipe", [None, "ufp4", "quartet2"])
 def test_steps_without_references_are_recorded_once(fake_cuda, recipe):
     plain, stepped = Training(recipe, False, "cpu"), Training(recipe, True, "cpu")
     step = stepped.step
@@ -396,7 +397,7 @@ def test_older_graphs_in_cycles_do_not_end_a_recording(monkeypatch):
 
 
 @on_a_gpu
-@pytest.mark.parametrize("recipe, graphs", [("ue5m3", 2), ("ufp4", 1)])
+@pytest.mark.parametrize("recipe, graphs", [("ue5m3", 2), ("ufp4", 1), ("quartet2", 1)])
 def test_runs_resume_with_and_without_graphs(recipe, graphs):
     whole = Training(recipe, True)
     losses = whole.run(0, 12)

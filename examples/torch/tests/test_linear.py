@@ -407,7 +407,7 @@ def test_a_captured_evaluation_replays_and_a_captured_training_step_is_refused()
         graph.replay()
         assert torch.equal(y, expected)
     refusals = {"ue5m3": "samples references or not", "nvfp4_everywhere": "draws each replay would",
-                "ufp4": "draws each replay would"}  # fmt: skip
+                "ufp4": "draws each replay would", "quartet2": "draws each replay would"}  # fmt: skip
     for recipe, message in refusals.items():
         layer = ms.Linear(64, 64, recipe=recipe, bias=False).cuda()
         layer(x).sum().backward()
