@@ -125,7 +125,7 @@ class layer_call {
     // A number drawn by the host is an argument of kernels, which a graph would repeat.
     const bool draws = d.rounding != rounding_kind::nearest_even || d.transform_is_drawn;
     if (draws && stream_offset_ == nullptr && is_captured(references_)) {
-      ms::detail::fail("CUDA graph", "products that draw nothing, such as those of an evaluation, or GraphedStep",
+      ms::detail::fail("CUDA graph", "products that draw nothing, or GraphedStep",
                        "recipe " + recipe_.name + ", whose draws each replay would repeat");
     }
     quantize_request request;
@@ -183,11 +183,11 @@ prepared turned(const prepared& p, bool is_vendor) {
   const scheme_facts& facts = find_scheme(backend_of(p.codes.codes), p.scheme).facts();
   TORCH_CHECK(facts.element_bits == 4, "turning codes: expected four-bit elements");
   const Tensor nibbles = at::stack({p.codes.codes.bitwise_and(15), p.codes.codes.bitwise_right_shift(4)}, 2)
-                             .view({p.codes.rows, -1})
+                             .flatten(1)
                              .slice(1, 0, p.codes.cols)
                              .t();
   const Tensor even = at::constant_pad_nd(nibbles, {0, p.codes.rows % 2});
-  const Tensor pairs = even.contiguous().view({p.codes.cols, -1, 2});
+  const Tensor pairs = even.contiguous().view({p.codes.cols, even.size(1) / 2, 2});
   out.codes.codes = pairs.select(2, 0).bitwise_or(pairs.select(2, 1).bitwise_left_shift(4)).contiguous();
   out.codes.scales = p.codes.scales.t().contiguous();
   out.codes.rows = p.codes.cols;
