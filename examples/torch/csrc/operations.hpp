@@ -21,6 +21,7 @@ using ms::index_t;
 enum class element_type : std::uint8_t { f32, bf16 };
 // with_scale_draws: elements to nearest, each block's scale stochastically.
 enum class rounding_kind : std::uint8_t { nearest_even, stochastic_midpoint8, stochastic_floor8, with_scale_draws };
+const char* name_of(rounding_kind);
 
 // A contiguous row-major matrix.
 struct matrix_memory {

@@ -48,7 +48,6 @@ backend backend_of(const at::Tensor&);
 place place_of(const at::Tensor&);
 matrix_memory memory_of(const at::Tensor&);
 rounding_kind rounding_named(const std::string&);
-const char* name_of(rounding_kind);
 
 // x is contiguous, FP32 or BF16, two-dimensional. Where the request has no reference and the scheme wants one, it is
 // x's own amax.

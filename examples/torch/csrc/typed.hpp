@@ -65,9 +65,10 @@ void with_rounding(roundings<Rs...>, const std::string& scheme, const quantize_r
     f(rounding_of<R>(request));
   };
   (attempt(Rs{}), ...);
-  if (!found) {
-    ms::detail::fail(("rounding of " + scheme).c_str(), "one that this extension was built with", "another");
-  }
+  if (found) return;
+  std::string built;
+  ((built += (built.empty() ? "" : " or ") + std::string(name_of(kind_of<Rs>))), ...);
+  ms::detail::fail(("rounding of " + scheme).c_str(), built, name_of(request.rounding));
 }
 
 inline ms::quantize_options options_of(const quantize_request& request) {

@@ -157,9 +157,13 @@ def test_errors_say_what_was_expected():
         ms.quantize(torch.ones(2, 2), "nvfp5")
     with pytest.raises(RuntimeError, match="rounding"):
         ms.quantize(torch.ones(2, 2), "nvfp4", rounding="up")
-    for scheme, rounding in (("nvfp4_ms_eden", "nearest_even"), ("nvfp4", "with_scale_draws")):
-        with pytest.raises(RuntimeError, match=f"rounding of {scheme}: expected"):
-            ms.quantize(torch.ones(2, 2), scheme, rounding=rounding)
+    for scheme, rounding, built in (
+        ("nvfp4_ms_eden", "nearest_even", "with_scale_draws"),
+        ("nvfp4", "with_scale_draws", "nearest_even or stochastic_floor8"),
+    ):
+        for function in (ms.quantize, ms.fake_quantize):
+            with pytest.raises(RuntimeError, match=f"rounding of {scheme}: expected {built}, got {rounding}"):
+                function(torch.ones(2, 2), scheme, rounding=rounding)
     with pytest.raises(RuntimeError, match="FP32 or BF16"):
         ms.quantize(torch.ones(2, 2, dtype=torch.float64), "nvfp4")
     with pytest.raises(RuntimeError, match="multiple of 16"):
