@@ -314,6 +314,28 @@ def test_every_optimizer_that_is_recorded_is_followed(fake_cuda):
         gc.collect()
 
 
+def test_a_step_reads_its_offsets_before_its_first_forward_pass_too():
+    training = Training("ufp4", False, "cpu")
+    clock, seen = training.model.microscale_clock, []
+
+    def function():
+        seen.append(clock.tensor.tolist())
+        clock.begin_forward()
+        clock.begin_forward()
+        seen.append(clock.tensor.tolist())
+        if len(seen) > 2:
+            raise ValueError("broken")
+        clock.end_step()
+
+    step = ms.GraphedStep(training.model, function)
+    step._slots = torch.arange(10, 14)
+    step._run(*torch.utils._pytree.tree_flatten(()))
+    assert (seen, clock.tensor.tolist()) == ([[10], [11]], [2, 0])
+    with pytest.raises(ValueError, match="broken"):
+        step._run(*torch.utils._pytree.tree_flatten(()))
+    assert (seen[2:], clock.tensor.tolist(), clock.slots) == ([[10], [11]], [2, 1], None)
+
+
 def test_more_micro_batches_than_streams_tell_apart_go_round():
     clock = ms.Clock()
     clock.slots = torch.arange(4)

@@ -9,11 +9,13 @@ import pytest
 import torch
 from test_ops import DEVICES, bits, same
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import microscale_torch as ms
 from microscale_torch import _C
 
 STEPS = 3
+QUANTIZING = [r for r in ms.recipes() if ms.ops.describe_recipe(r)["fprop"] is not None]
 # What reference.cpp has.
 REFERENCES = ["ue5m3", "ue5m3_b32_te", "nvfp4", "quartet2", "transposition_invariant", "ufp4", "fusion"]
 
@@ -124,6 +126,18 @@ def test_vendor_is_within_its_bound(recipe, device):
         assert not torch.equal(a, torch.zeros_like(a))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("accumulation", ["vendor", "f32_blocks"])
+@pytest.mark.parametrize("recipe", QUANTIZING)
+def test_a_batch_of_no_tokens_changes_no_weight(recipe, accumulation, device):
+    x, w, dy = torch.empty(STEPS, 0, 64), torch.randn(32, 64), torch.empty(STEPS, 0, 32)
+    layer = layer_of(recipe, w, accumulation)
+    if layer.scaling == "frozen":
+        layer.set_references(4.0, 4.0, 4.0)
+    y, dx, dw = run(layer, x, dy, device)
+    assert y.shape == dy.shape and dx.shape == x.shape and torch.equal(dw, torch.zeros(STEPS, 32, 64))
+
+
 def test_recipes_are_those_of_the_library():
     assert {"bf16", "ue5m3", "ue5m3_b32", "nvfp4", "nvfp4_everywhere_no_rht", "mxfp4", "ufp4"} <= set(ms.recipes())
     described = ms.ops.describe_recipe("nvfp4")
@@ -166,6 +180,18 @@ class Model(nn.Module):
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x)
+        return self.head(x)
+
+
+class Checkpointed(Model):
+    """Whose blocks are computed again in the backward pass."""
+
+    how = {}
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False, **self.how)
         return self.head(x)
 
 
@@ -293,6 +319,32 @@ def test_a_resumed_run_is_the_uninterrupted_one():
             assert torch.equal(bits(t), bits(again.state_dict()[name])), name
 
 
+@pytest.mark.parametrize("alternately", [True, False])
+@pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere", "ufp4", "quartet2"])
+def test_checkpointed_parts_draw_as_of_their_forward_pass(recipe, alternately):
+    """Two micro-batches a step: each one's backward pass follows its forward pass, or both follow both."""
+    seen = []
+    for kind in (Model, Checkpointed):
+        torch.manual_seed(0)
+        model = ms.convert(kind(), recipe, **({"period": 2} if recipe == "ue5m3" else {}))
+        if not alternately:
+            model.how = {"context_fn": model.microscale_clock.contexts}
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for i in range(3):
+            losses = []
+            for part in range(2):
+                tokens = torch.randint(0, 32, (4, 16), generator=torch.Generator().manual_seed(2 * i + part))
+                losses.append(model(tokens).logsumexp(-1).mean())
+                if alternately:
+                    losses.pop().backward()
+            for loss in losses:
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        seen.append([p.detach() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
 def test_a_copy_has_a_clock_of_its_own():
     model, optimizer = fresh()
     train(model, optimizer, 1)
@@ -351,9 +403,6 @@ def test_compiled_training_is_eager_training(recipe):
 
 
 on_a_gpu = pytest.mark.skipif(len(DEVICES) < 2, reason="no GPU here")
-
-
-QUANTIZING = [r for r in ms.recipes() if ms.ops.describe_recipe(r)["fprop"] is not None]
 
 
 def vendor_products(recipe, x, dy, device):

@@ -1,5 +1,7 @@
 """A linear layer under a recipe, and the clock that its draws and references follow."""
 
+import contextlib
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -55,6 +57,32 @@ class Clock:
     def set(self, step, micro_batch=0):
         self.step, self.micro_batch = step, micro_batch
         self.tensor = torch.tensor([step, micro_batch])  # a new one: backward passes hold the old
+
+    @contextlib.contextmanager
+    def reading(self, slots):
+        """Within a step of GraphedStep, also before its first forward pass: the offsets are those in `slots`."""
+        self.slots = slots
+        if slots is not None:
+            self.tensor = slots[:1]
+        try:
+            yield
+        finally:
+            self.slots = None
+            self.set(self.step, self.micro_batch)
+
+    def contexts(self):
+        """For torch.utils.checkpoint as its context_fn: what is computed again for a backward pass draws as of its own
+        forward pass, whichever came since.
+        """
+        return contextlib.nullcontext(), self._at(self.tensor)
+
+    @contextlib.contextmanager
+    def _at(self, tensor):
+        now, self.tensor = self.tensor, tensor
+        try:
+            yield
+        finally:
+            self.tensor = now
 
     def state_dict(self):
         return {"seed": self.seed, "step": self.step}
