@@ -186,7 +186,9 @@ class Model(nn.Module):
 class Checkpointed(Model):
     """Whose blocks are computed again in the backward pass."""
 
-    how = {}
+    def __init__(self):
+        super().__init__()
+        self.how = {}
 
     def forward(self, tokens):
         x = self.embedding(tokens)
