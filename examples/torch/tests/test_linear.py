@@ -407,14 +407,17 @@ def test_compiled_training_is_eager_training(recipe):
 on_a_gpu = pytest.mark.skipif(len(DEVICES) < 2, reason="no GPU here")
 
 
-def vendor_products(recipe, x, dy, device):
+def vendor_products(recipe, x, w, dy, device):
     """What shows every operand of the three products alone: the other one is the identity, or picks 512 tokens."""
     references, clock = torch.tensor([3.0, 0.5, 0.01], device=device), torch.tensor([7, 1])
     how = (recipe, 3, 5, [0, 0, 0], "vendor")
-    x, dy = x.to(device), dy.to(device)
+    x, w, dy = x.to(device), w.to(device), dy.to(device)
     one = torch.ones(1, device=device)
     features = torch.eye(x.size(1), device=device)
-    y, saved = torch.ops.microscale.linear_forward(x, features, references, clock, *how, torch.float32, True, True)
+    (y, saved), (y_of_w, saved_of_w) = (
+        torch.ops.microscale.linear_forward(*pair, references, clock, *how, torch.float32, True, True)
+        for pair in ((x, features), (features, w))
+    )
     picked = torch.randperm(x.size(0), generator=torch.Generator().manual_seed(0))[:512]
     tokens = torch.zeros(x.size(0), len(picked)).index_put_((picked, torch.arange(len(picked))), torch.ones(()))
     tokens, outputs = tokens.to(device), torch.eye(dy.size(1), device=device)
@@ -423,7 +426,7 @@ def vendor_products(recipe, x, dy, device):
         dy, kept, references, *how, dy.size(1), torch.float32, torch.float32, True, True
     )
     whole = ms.ops.describe_recipe(recipe)["fprop"][0]["transform"] > 1  # then Y has sums, in any order
-    return [t.cpu() for t in ([] if whole else [y]) + [*saved[:4], dx, dw]]
+    return [t.cpu() for t in ([] if whole else [y, y_of_w]) + [*saved[:4], *saved_of_w[2:4], dx, dw]]
 
 
 @on_a_gpu
@@ -434,12 +437,13 @@ def test_operands_for_bf16_products_are_the_same_bits_on_a_gpu(recipe):
     if all(side["transform"] == 1 for gemm in ("fprop", "dgrad", "wgrad") for side in described[gemm]):
         shapes.append((37, 70, 41))
     for shape in shapes:
-        x, _, dy = operands(*shape)
+        x, w, dy = operands(*shape)
         x, dy = x[0], dy[0]
-        x[1, :16], x[2] = 0.0, x[2] * 2.0**-60
+        for m in (x, w):
+            m[1, :16], m[2] = 0.0, m[2] * 2.0**-60
         dy[3] *= 50.0  # beyond what is held
         for dtype in (torch.float32, torch.bfloat16):
-            cpu, gpu = (vendor_products(recipe, x.to(dtype), dy.to(dtype), device) for device in DEVICES)
+            cpu, gpu = (vendor_products(recipe, x.to(dtype), w.to(dtype), dy.to(dtype), device) for device in DEVICES)
             assert [torch.equal(a, b) for a, b in zip(cpu, gpu, strict=True)] == [True] * len(cpu), (shape, dtype)
 
 
