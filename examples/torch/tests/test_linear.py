@@ -321,30 +321,39 @@ def test_a_resumed_run_is_the_uninterrupted_one():
             assert torch.equal(bits(t), bits(again.state_dict()[name])), name
 
 
+def trained_in_pairs(model, whole, alternately, how):
+    """Three steps of two micro-batches: each one's backward pass follows its forward pass, or both follow both. Each
+    backward pass runs twice. The model is checkpointed as a whole, or is one that checkpoints its parts.
+    """
+    optimizer, clock = torch.optim.AdamW(model.parameters(), lr=1e-2), model.microscale_clock
+    for i in range(3):
+        losses = []
+        for part in range(2):
+            tokens = torch.randint(0, 32, (4, 16), generator=torch.Generator().manual_seed(2 * i + part))
+            y = checkpoint(model, tokens, use_reentrant=False, **how) if whole else model(tokens)
+            losses.append(y.logsumexp(-1).mean())
+            if alternately or part == 1:
+                for loss in losses:
+                    loss.backward(retain_graph=True)
+                    loss.backward()
+                losses = []
+        assert clock.forwards == 2 and clock.micro_batch == 1
+        optimizer.step()
+        optimizer.zero_grad()
+    return [p.detach() for p in model.parameters()]
+
+
 @pytest.mark.parametrize("alternately", [True, False])
 @pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere", "ufp4", "quartet2"])
 def test_checkpointed_parts_draw_as_of_their_forward_pass(recipe, alternately):
-    """Two micro-batches a step: each one's backward pass follows its forward pass, or both follow both."""
     seen = []
-    for kind in (Model, Checkpointed):
+    for kind, whole in ((Model, False), (Checkpointed, False), (Model, True)):
         torch.manual_seed(0)
         model = ms.convert(kind(), recipe, **({"period": 2} if recipe == "ue5m3" else {}))
-        if not alternately:
-            model.how = {"context_fn": model.microscale_clock.contexts}
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        for i in range(3):
-            losses = []
-            for part in range(2):
-                tokens = torch.randint(0, 32, (4, 16), generator=torch.Generator().manual_seed(2 * i + part))
-                losses.append(model(tokens).logsumexp(-1).mean())
-                if alternately:
-                    losses.pop().backward()
-            for loss in losses:
-                loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        seen.append([p.detach() for p in model.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+        model.how = {} if alternately and not whole else {"context_fn": model.microscale_clock.contexts}
+        seen.append(trained_in_pairs(model, whole, alternately, model.how))
+    for other in seen[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(seen[0], other, strict=True))
 
 
 def test_a_copy_has_a_clock_of_its_own():

@@ -78,7 +78,7 @@ def convert(model, recipe, *, select=None, position=None, seed=0, **how):
 
 
 def _begin_forward(model, _):
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not model.microscale_clock.is_again:
         _followed.add(model)  # which may be a copy of what was converted
         model.microscale_clock.begin_forward()
         if model.microscale_clock.forwards == 1:

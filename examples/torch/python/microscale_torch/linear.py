@@ -41,6 +41,7 @@ class Clock:
         self.forwards = 0  # of this step
         self.tensor = torch.tensor([1, 0])
         self.slots = None  # in a step of GraphedStep: on the GPU, the stream offset of each forward
+        self.is_again = False  # within contexts(): a forward pass there is no other micro-batch
 
     def begin_forward(self):
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -71,18 +72,11 @@ class Clock:
             self.set(self.step, self.micro_batch)
 
     def contexts(self):
-        """For torch.utils.checkpoint as its context_fn: what is computed again for a backward pass draws as of its own
-        forward pass, whichever came since.
+        """For torch.utils.checkpoint as its context_fn: what is computed again for a backward pass, a part of the model
+        or all of it, draws as of its own forward pass, whichever came since.
         """
-        return contextlib.nullcontext(), self._at(self.tensor)
-
-    @contextlib.contextmanager
-    def _at(self, tensor):
-        now, self.tensor = self.tensor, tensor
-        try:
-            yield
-        finally:
-            self.tensor = now
+        first = _FirstTime(self)
+        return first, _Again(first)
 
     def state_dict(self):
         return {"seed": self.seed, "step": self.step}
@@ -91,6 +85,37 @@ class Clock:
         self.seed = int(state["seed"])
         self.forwards = 0
         self.set(int(state["step"]))
+
+
+class _FirstTime:
+    """The context of a part of a model that will be computed again: keeps where the clock stood, be it that the part is
+    the model, which sets it.
+    """
+
+    def __init__(self, clock):
+        self.clock, self.tensor = clock, clock.tensor
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_):
+        self.tensor = self.clock.tensor
+
+
+class _Again:
+    """The context in which it is, once or more often."""
+
+    def __init__(self, first):
+        self.first = first
+
+    def __enter__(self):
+        clock = self.first.clock
+        self.now = clock.tensor, clock.is_again
+        clock.tensor, clock.is_again = self.first.tensor, True
+
+    def __exit__(self, *_):
+        clock = self.first.clock
+        clock.tensor, clock.is_again = self.now
 
 
 def is_due(held, step, period, first_step):
