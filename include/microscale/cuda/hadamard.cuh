@@ -209,7 +209,7 @@ __device__ void load_columns(const T* p, index_t pitch, const hadamard_transform
   element_pair<T> pairs[Size];
 #pragma unroll
   for (int i = 0; i < Size; ++i) pairs[i].load(p + i * pitch);
-  if (transform.read != nullptr) {
+  if (transform.reads != 0) {
     const std::uint32_t now = opaque(signs);
 #pragma unroll
     for (int i = 0; i < Size; ++i) pairs[i].negate(now, i);

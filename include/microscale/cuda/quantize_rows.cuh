@@ -290,24 +290,23 @@ struct hadamard_transform {
 
   std::uint32_t flip[Size];    // the sign bit, where an element changes its sign
   const hadamard_signs* read;  // the signs in device memory, in the place of those, or null
+  std::uint32_t reads;         // whether there are any: a number, which is compared in one operation
   float factor;
 
   explicit hadamard_transform(const hadamard_options& options)
-      : flip{}, read(options.read_signs), factor(hadamard_factor(Size)) {
-    for (int i = 0; i < Size && read == nullptr; ++i) flip[i] = options.signs.negative(i) ? fp32::sign_bit : 0;
+      : flip{}, read(options.read_signs), reads(read != nullptr ? 1 : 0), factor(hadamard_factor(Size)) {
+    for (int i = 0; i < Size && reads == 0; ++i) flip[i] = options.signs.negative(i) ? fp32::sign_bit : 0;
   }
   // The signs in device memory, for negate_read. Kernels ask for them before they ask for data.
-  __device__ std::uint32_t read_signs() const {
-    return read == nullptr ? 0 : static_cast<std::uint32_t>(read->word[0]);
-  }
+  __device__ std::uint32_t read_signs() const { return reads == 0 ? 0 : static_cast<std::uint32_t>(read->word[0]); }
   // Negates elements by the signs of device memory, if they are there; those that are known are for operator().
   template <int N>
   __device__ void negate_read(element_run<T, N>& x, std::uint32_t signs) const {
-    if (read != nullptr) negate(x, opaque(signs));
+    if (reads != 0) negate(x, opaque(signs));
   }
   template <int N, int Runs>
   __device__ void negate_read(element_run<T, N> (&x)[Runs], std::uint32_t signs) const {
-    if (read == nullptr) return;
+    if (reads == 0) return;
     const std::uint32_t now = opaque(signs);
 #pragma unroll
     for (int i = 0; i < Runs; ++i) negate(x[i], now);
