@@ -121,13 +121,14 @@ void launch_hadamard(const cuda& executor, const matrix_view<const T>& in, const
 // ---------------------------------------------------------------------------------------------------------------
 // Runs of 16 and 32 at the memory's speed, where they are aligned; each thread has whole runs in registers.
 
-template <class T, class U, int Size>
+// `Held` is what elements are while they are transformed: T of rows, whose elements lie packed in registers, float of
+// columns.
+template <class T, class U, class Held, int Size>
 struct hadamard_runs_call {
   strided_matrix<const T> in;
   strided_matrix<U> out;
   run_grid grid;
-  hadamard_transform<T, Size> transform;
-  hadamard_transform<float, Size> wide_transform;
+  hadamard_transform<Held, Size> transform;
   hidden_constants hidden;
 };
 
@@ -178,7 +179,7 @@ __device__ void store_pair(T* p, const float (&x)[2]) {
 // A run of a row for each thread.
 template <class T, class U, int Size>
 __global__ void __launch_bounds__(largest_thread_block)
-    hadamard_rows_kernel(const hadamard_runs_call<T, U, Size> call) {
+    hadamard_rows_kernel(const hadamard_runs_call<T, U, T, Size> call) {
   constexpr int per_word = 4 / static_cast<int>(sizeof(U));
   const std::uint32_t signs = call.transform.read_signs();
   for (std::uint32_t first = blockIdx.x * blockDim.x; first < call.grid.count; first += gridDim.x * blockDim.x) {
@@ -226,17 +227,17 @@ __device__ void load_columns(const T* p, index_t pitch, const hadamard_transform
 // The runs of two neighbouring columns for each thread, threads side by side; so rows are read and written as they lie.
 template <class T, class U, int Size>
 __global__ void __launch_bounds__(largest_thread_block)
-    hadamard_columns_kernel(const hadamard_runs_call<T, U, Size> call) {
-  const std::uint32_t signs = call.wide_transform.read_signs();
+    hadamard_columns_kernel(const hadamard_runs_call<T, U, float, Size> call) {
+  const std::uint32_t signs = call.transform.read_signs();
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < call.grid.count; i += gridDim.x * blockDim.x) {
     const run_grid::place place = call.grid.at(i);
     const index_t row = place.row * Size, col = place.col * 2;
     element_run<float, Size> x[2], y[2];
-    load_columns(call.in.data + row * call.in.k_stride + col, call.in.k_stride, call.wide_transform, signs, x);
+    load_columns(call.in.data + row * call.in.k_stride + col, call.in.k_stride, call.transform, signs, x);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       std::uint32_t largest = 0;
-      y[c] = call.wide_transform(x[c], largest, call.hidden);
+      y[c] = call.transform(x[c], largest, call.hidden);
     }
     U* const to = call.out.data + row * call.out.k_stride + col;
 #pragma unroll
@@ -276,11 +277,16 @@ bool try_hadamard_runs(const cuda& executor, const matrix_view<const T>& in, con
   const bool aligned = along_row ? from.wide && to.wide : has_column_pairs(in) && has_column_pairs(out);
   run_grid grid;
   if (!aligned || !count_hadamard_runs<Size>(in, options.axis, grid)) return false;
-  const hadamard_runs_call<T, U, Size> call{
-      from, to, grid, hadamard_transform<T, Size>(options), hadamard_transform<float, Size>(options), {}};
   const index_t blocks = ceil_div(index_t{grid.count}, index_t{executor.launch.threads});
-  launch(executor, "Hadamard transform",
-         along_row ? &hadamard_rows_kernel<T, U, Size> : &hadamard_columns_kernel<T, U, Size>, blocks, call);
+  const auto start = [&]<class Held>(void (*kernel)(hadamard_runs_call<T, U, Held, Size>)) {
+    launch(executor, "Hadamard transform", kernel, blocks,
+           hadamard_runs_call<T, U, Held, Size>{from, to, grid, hadamard_transform<Held, Size>(options), {}});
+  };
+  if (along_row) {
+    start(&hadamard_rows_kernel<T, U, Size>);
+  } else {
+    start(&hadamard_columns_kernel<T, U, Size>);
+  }
   return true;
 }
 
