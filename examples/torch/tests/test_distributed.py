@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import microscale_torch as ms
+from microscale_torch import linear
 
 STEPS, PERIOD = 5, 2
 
@@ -69,8 +70,10 @@ def worker(rank, port, recipe, wrap, out):
     }
     if recipe == "ue5m3":
         state["references"] = references(model)
-    torch.save(state, out + str(rank))
+    communicators = list(linear._communicators.values())
     dist.destroy_process_group()
+    state["outlived"] = [known() is not None for known in communicators]
+    torch.save(state, out + str(rank))
 
 
 def free_port():
@@ -85,6 +88,8 @@ def test_two_processes_are_one(recipe, wrap, tmp_path):
     mp.spawn(worker, (free_port(), recipe, wrap, str(tmp_path / "rank")), nprocs=2)
     a, b = (torch.load(tmp_path / f"rank{r}") for r in range(2))
     assert a["step"] == b["step"] == STEPS + 1
+    # A communicator that outlives this can abort its process at the end.
+    assert a["outlived"] == b["outlived"] == ([False] if recipe == "ue5m3" else [])
     for x, y in zip(a["weights"], b["weights"]):
         assert torch.equal(x, y)
     if recipe == "ue5m3":

@@ -1,6 +1,7 @@
 """A linear layer under a recipe, and the clock that its draws and references follow."""
 
 import contextlib
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -126,15 +127,19 @@ def is_due(held, step, period, first_step):
     return held == 0 or (due and held != step)
 
 
-_communicator = {}
+# Of each world. Held weakly: a group that outlives destroy_process_group() can abort the process at its end.
+_communicators = weakref.WeakKeyDictionary()
 
 
 def _amax_group():
     """All ranks, over a communicator of its own: on that of the gradients, a reduction would wait for what is in flight."""
     world = dist.group.WORLD
-    if _communicator.get("world") is not world:
-        _communicator.update(world=world, group=dist.new_group())
-    return _communicator["group"]
+    known = _communicators.get(world, lambda: None)()
+    if known is not None:
+        return known
+    group = dist.new_group()
+    _communicators[world] = weakref.ref(group)
+    return group
 
 
 def _reduce(amax, group):
