@@ -66,8 +66,6 @@ struct scheme_facts {
   int block_rows = 0;
   int block_columns = 0;
   bool has_tensor_scale = false;
-  // Whether BF16 holds an element times its block scale, so that decoding for a BF16 product rounds nothing.
-  bool is_exact_in_bf16 = false;
 };
 
 class scheme_operations {

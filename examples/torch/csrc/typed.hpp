@@ -118,8 +118,7 @@ scheme_facts facts_of() {
           static_cast<int>(sizeof(typename S::scale::storage)),
           S::block::rows,
           S::block::columns,
-          S::has_tensor_scale,
-          S::element::mantissa_bits + S::scale::mantissa_bits + 2 <= 8};
+          S::has_tensor_scale};
 }
 
 template <class P>

@@ -86,9 +86,7 @@ __global__ void __launch_bounds__(largest_thread_block)
     }
   }
   raise_amax(call.out, fp32::bits(fp32::mul(largest, call.transform.factor)));
-  if constexpr (Plain) {
-    raise_amax(call.plain, fp32::bits(plain));
-  }
+  if constexpr (Plain) raise_amax(call.plain, fp32::bits(plain));
 }
 
 // Few enough thread blocks that each has several runs, which share what it does once.
