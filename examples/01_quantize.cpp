@@ -26,7 +26,7 @@ int main() {
   }
 
   const double bits = 8.0 * static_cast<double>(q.codes().size() + q.scales().size()) / (rows * cols);
-  const double sqnr = ms::measure(x, q.view()).sqnr_db();
+  const double sqnr = ms::measure(x, q).sqnr_db();
   std::printf("\n%g bits an element, SQNR %.2f dB\n", bits, sqnr);
   return bits == 4.5 && sqnr > 20.0 ? 0 : 1;
 }

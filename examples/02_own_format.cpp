@@ -21,8 +21,8 @@ int main() {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = 9.0f * std::sin(0.7f * static_cast<float>(i * i % 65537));
   const auto matrix = ms::matrix(x, rows, cols);
 
-  const double theirs = ms::measure(matrix, ms::quantize<ms::nvfp4_single>(matrix).view()).sqnr_db();
-  const double ours = ms::measure(matrix, ms::quantize<mine>(matrix).view()).sqnr_db();
+  const double theirs = ms::measure(matrix, ms::quantize<ms::nvfp4_single>(matrix)).sqnr_db();
+  const double ours = ms::measure(matrix, ms::quantize<mine>(matrix)).sqnr_db();
   std::printf("E2M1 under UE4M3 scales  %.2f dB\nE2M1 under UE3M4 scales  %.2f dB\n", theirs, ours);
 
   // A block is all there is to it; this one is quantized by the compiler.

@@ -19,8 +19,8 @@ struct on_e1m2 : ms::scheme<ms::e1m2, ms::f32, ms::block<1, 16>, ms::amax_over_m
 
 template <class S>
 double report(const char* what, ms::matrix_view<const float> x, const ms::any_rounding& rounding) {
-  const double lost =
-      ms::measure_shrinkage(x, ms::quantize<S>(ms::host{}, x, {.rounding = rounding}).view()).of_projection();
+  const auto q = ms::quantize<S>(ms::host{}, x, {.rounding = rounding});
+  const double lost = ms::measure_shrinkage(x, q).of_projection();
   std::printf("%-20s loses %6.3f%% of x along x\n", what, 100.0 * lost);
   return lost;
 }

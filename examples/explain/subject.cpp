@@ -69,9 +69,7 @@ subject subject_of(const tensor_index& index, const stored_tensor& t) {
   } else if (const auto m = find_checkpoint_matrix(index, t, amax_check::any_amax)) {
     s.quantized = from_checkpoint(*m);
   } else if (is_float(t.type) && t.shape.size() >= 2 && layout_of(t.type).bytes >= 2) {
-    s.data =
-        data_matrix{printable(t.name), t.rows(), t.cols(), std::vector<float>(static_cast<std::size_t>(t.elements()))};
-    load_floats(t, 0, t.elements(), s.data->values.data());
+    s.data = data_matrix{printable(t.name), t.rows(), t.cols(), load_floats(t)};
   }
   return s;
 }

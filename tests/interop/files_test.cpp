@@ -222,6 +222,9 @@ TEST_CASE("npy: numpy's own files, the writer's, and what is refused") {
   float x[6] = {};
   load_floats(t, 0, 6, x);
   for (int i = 0; i < 6; ++i) CHECK(x[i] == static_cast<float>(i));
+  CHECK(load_floats(t) == std::vector<float>(x, x + 6));
+  CHECK(&file.at("float") == &t);
+  CHECK_THROWS_MATCHES(file.at("flaot"), ms::error, MessageMatches(ContainsSubstring("float.npy: no tensor 'flaot'")));
   CHECK(tensor_file(corpus / "npy" / "scalar.npy").tensors()[0].shape.empty());
   CHECK(tensor_file(corpus / "npy" / "bytes.npy").tensors()[0].elements() == 0);
   CHECK_THROWS_MATCHES(tensor_file(corpus / "npy" / "fortran.npy"), ms::error,
@@ -327,6 +330,8 @@ TEST_CASE("gguf: a file of the gguf package, the writer's, and what is refused")
   CHECK(
       (index.find("n")->type == stored_type::ggml_nvfp4 && index.find("n")->shape == std::vector<std::int64_t>{1, 64}));
   CHECK(index.find("Q4_0")->type == stored_type::other);
+  CHECK_THROWS_MATCHES(load_floats(*index.find("MXFP4")), ms::error,
+                       MessageMatches(ContainsSubstring("tensor 'MXFP4': elements of type MXFP4 are no floats")));
   CHECK(file.type_name(2) == "Q4_0");
   CHECK(file.metadata().at("general.architecture") == "x");
 

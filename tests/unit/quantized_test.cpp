@@ -90,6 +90,23 @@ TEST_CASE("a format that is a table of values works wherever a layout does") {
   CHECK(ms::gemm<ms::blackwell_k64>(one, one, plain)[0] == exact);
 }
 
+TEST_CASE("what only reads a quantized matrix takes an owner and a view of either kind, with one result") {
+  const std::vector<float> x = difficult(21, 50, 4);
+  const auto in = ms::matrix(x, 21, 50);
+  auto a = ms::quantize<ms::nvfp4>(in);
+  const auto b = ms::quantize<ms::mxfp4>(in);
+  const ms::quantized_view<ms::nvfp4> writable = a.view();
+  const ms::quantized_view<const ms::nvfp4> constant = writable;
+  CHECK(ms::dequantize(writable) == ms::dequantize(a));
+  CHECK(ms::dequantize(ms::sequential{}, constant, ms::axis::col) == ms::dequantize(a, ms::axis::col));
+  CHECK(ms::measure(in, a).noise == ms::measure(in, writable).noise);
+  CHECK(ms::measure(in, a).noise == ms::measure(ms::sequential{}, in, constant).noise);
+  CHECK(ms::measure(in, a).noise > 0.0);
+  const std::vector<float> product = ms::gemm(a, b);
+  CHECK(ms::gemm(writable, b) == product);
+  CHECK(ms::gemm(ms::sequential{}, constant, b.view()) == product);
+}
+
 TEST_CASE("a shape whose size would overflow is refused, and not allocated as what is left of it") {
   constexpr index_t large = index_t{1} << 32, huge = index_t{1} << 62;
   const std::pair<index_t, index_t> shapes[] = {
@@ -100,6 +117,8 @@ TEST_CASE("a shape whose size would overflow is refused, and not allocated as wh
           }).starts_with("microscale: quantized shape: expected at most 2^55 elements, got "));
   }
   const ms::quantized<ms::nvfp4> a(large, 0), b(large, 0);  // nothing to store, and too many outputs
+  CHECK(message_of([&] { ms::dequantize(ms::quantized_view<ms::nvfp4>{.rows = large, .cols = large}); }) ==
+        "microscale: quantized shape: expected at most 2^55 elements, got 4294967296 x 4294967296");
   CHECK(message_of([&] { ms::gemm(a, b); }) ==
         "microscale: GEMM output: expected at most 2^55 elements, got 4294967296 x 4294967296");
 }

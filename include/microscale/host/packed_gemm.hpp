@@ -547,11 +547,12 @@ void gemm_into(const Executor& executor, matrix_view<T> a, const packed_operand<
 }
 
 // The same into new memory, row-major m x n.
-template <exact_accumulation P = exact_f32, host_executor Executor, quantization_scheme A, class B>
-std::vector<float> gemm(const Executor& executor, const quantized<A>& a, const packed_operand<B>& b,
+template <exact_accumulation P = exact_f32, host_executor Executor, quantized_operand A, class B>
+std::vector<float> gemm(const Executor& executor, const A& a_in, const packed_operand<B>& b,
                         const gemm_options& options = {}) {
-  std::vector<float> c(detail::countable("GEMM output", a.rows(), b.rows()));
-  gemm_into<P>(executor, a.view(), b, matrix(c.data(), a.rows(), b.rows()), options);
+  const auto a = detail::read_only(a_in);
+  std::vector<float> c(detail::countable("GEMM output", a.rows, b.rows()));
+  gemm_into<P>(executor, a, b, matrix(c.data(), a.rows, b.rows()), options);
   return c;
 }
 

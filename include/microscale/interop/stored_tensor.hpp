@@ -167,6 +167,10 @@ inline std::optional<std::uint64_t> stored_bytes(stored_layout layout, const std
   return static_cast<std::uint64_t>(product / layout.elements) * static_cast<std::uint64_t>(layout.bytes);
 }
 
+[[noreturn]] inline void refuse_no_floats(const stored_tensor& t) {
+  refuse("tensor " + shown(t.name), "elements of type " + std::string(name_of(t.type)) + " are no floats");
+}
+
 template <class T>
 T load(const std::uint8_t* bytes) noexcept {
   T value;
@@ -248,9 +252,16 @@ inline void load_floats(const stored_tensor& t, std::int64_t first, std::int64_t
     case e2m1:
       return detail::decode_run<microscale::e2m1>(bytes, first, count, out);
     default:
-      detail::refuse("tensor " + detail::shown(t.name),
-                     "elements of type " + std::string(name_of(t.type)) + " are no floats");
+      detail::refuse_no_floats(t);
   }
+}
+
+// The whole tensor, in the order of the file.
+inline std::vector<float> load_floats(const stored_tensor& t) {
+  if (!is_float(t.type)) detail::refuse_no_floats(t);
+  std::vector<float> out(static_cast<std::size_t>(t.elements()));
+  load_floats(t, 0, t.elements(), out.data());
+  return out;
 }
 
 // Tensors by name; the span must outlive it. Of two with one name, the first.

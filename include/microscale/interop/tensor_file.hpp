@@ -61,6 +61,13 @@ class tensor_file {
   file_format format() const noexcept { return format_; }
   const std::vector<stored_tensor>& tensors() const noexcept { return tensors_; }
   tensor_index index() const { return tensor_index(tensors_); }
+  // The tensor of that name. Throws ms::error where there is none. For many look-ups, index() is the faster way.
+  const stored_tensor& at(std::string_view name) const {
+    for (const stored_tensor& t : tensors_) {
+      if (t.name == name) return t;
+    }
+    detail::refuse(path_.string(), "no tensor " + detail::shown(name));
+  }
   // String metadata of safetensors and GGUF files.
   const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
   // The name of tensor i's type, as the file's own world calls it.

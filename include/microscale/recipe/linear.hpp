@@ -133,7 +133,7 @@ class host_memory {
   }
   template <host_executor Executor, quantization_scheme S>
   static quantization_metrics measure(const Executor&, matrix_view<const float> m, const quantized<S>& q, axis along) {
-    return microscale::measure(m, q.view(), along);
+    return microscale::measure(m, q, along);
   }
   template <class Accumulate, host_executor Executor, quantization_scheme A, quantization_scheme B>
   void multiply(const Executor& executor, const quantized<A>& a, const quantized<B>& b, matrix_view<float> c) {

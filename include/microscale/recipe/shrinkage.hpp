@@ -30,10 +30,11 @@ struct shrinkage {
   }
 };
 
-// Compares `q` with the matrix it came from; `along` as in the quantization.
-template <readable_element T, class S>
-shrinkage measure_shrinkage(matrix_view<T> source, quantized_view<S> q, axis along = axis::row) {
-  using scheme = typename quantized_view<S>::scheme_type;
+// Compares a quantized matrix with the one it came from; `along` as in the quantization.
+template <readable_element T, quantized_operand Q>
+shrinkage measure_shrinkage(matrix_view<T> source, const Q& q_in, axis along = axis::row) {
+  const auto q = detail::read_only(q_in);
+  using scheme = typename decltype(q)::scheme_type;
   detail::check_matrix("source", source);
   detail::check_quantized("quantized", q);
   detail::check_stored_shape(source, q, along);

@@ -107,18 +107,18 @@ constexpr std::size_t gemm_workspace(const Executor&, const quantized_view<A>&, 
   return 0;
 }
 
-// The same into new memory, row-major m x n.
-template <class P = exact_f32, host_executor Executor, quantization_scheme A, quantization_scheme B>
-std::vector<float> gemm(const Executor& executor, const quantized<A>& a, const quantized<B>& b,
-                        const gemm_options& options = {}) {
-  std::vector<float> c(detail::countable("GEMM output", a.rows(), b.rows()));
-  std::vector<std::byte> workspace(gemm_workspace<P>(executor, a.view(), b.view()));
-  gemm_into<P>(executor, a.view(), b.view(), matrix(c.data(), a.rows(), b.rows()), options,
-               std::span<std::byte>(workspace));
+// The same into new memory, row-major m x n; each operand owns its memory or is a view.
+template <class P = exact_f32, host_executor Executor, quantized_operand A, quantized_operand B>
+std::vector<float> gemm(const Executor& executor, const A& a_in, const B& b_in, const gemm_options& options = {}) {
+  const auto a = detail::read_only(a_in);
+  const auto b = detail::read_only(b_in);
+  std::vector<float> c(detail::countable("GEMM output", a.rows, b.rows));
+  std::vector<std::byte> workspace(gemm_workspace<P>(executor, a, b));
+  gemm_into<P>(executor, a, b, matrix(c.data(), a.rows, b.rows), options, std::span<std::byte>(workspace));
   return c;
 }
-template <class P = exact_f32, quantization_scheme A, quantization_scheme B>
-std::vector<float> gemm(const quantized<A>& a, const quantized<B>& b, const gemm_options& options = {}) {
+template <class P = exact_f32, quantized_operand A, quantized_operand B>
+std::vector<float> gemm(const A& a, const B& b, const gemm_options& options = {}) {
   return gemm<P>(sequential{}, a, b, options);
 }
 

@@ -181,12 +181,13 @@ void measure_block_rows(matrix_view<T> source, const quantized_view<S>& q, axis 
 
 }  // namespace detail
 
-// Compares `q` with the matrix it came from; `along` as in the quantization. Each block is added up in the order of its
-// elements, each row of blocks in the order of its blocks, and the rows in their order, on any number of threads.
-template <host_executor Executor, readable_element T, class S>
-quantization_metrics measure(const Executor& executor, matrix_view<T> source, quantized_view<S> q,
-                             axis along = axis::row) {
-  using scheme = typename quantized_view<S>::scheme_type;
+// Compares a quantized matrix with the one it came from; `along` as in the quantization. Each block is added up in the
+// order of its elements, each row of blocks in the order of its blocks, and the rows in their order, on any number of
+// threads. Throws ms::error where the shapes are not each other's.
+template <host_executor Executor, readable_element T, quantized_operand Q>
+quantization_metrics measure(const Executor& executor, matrix_view<T> source, const Q& q_in, axis along = axis::row) {
+  const auto q = detail::read_only(q_in);
+  using scheme = typename decltype(q)::scheme_type;
   detail::check_matrix("source", source);
   detail::check_quantized("quantized", q);
   detail::check_stored_shape(source, q, along);
@@ -207,9 +208,9 @@ quantization_metrics measure(const Executor& executor, matrix_view<T> source, qu
 }
 
 // The same on the calling thread.
-template <readable_element T, class S>
-quantization_metrics measure(matrix_view<T> source, quantized_view<S> q, axis along = axis::row) {
-  return measure(sequential{}, source, q, along);
+template <readable_element T, quantized_operand Q>
+quantization_metrics measure(matrix_view<T> source, const Q& q_in, axis along = axis::row) {
+  return measure(sequential{}, source, q_in, along);
 }
 
 }  // namespace microscale

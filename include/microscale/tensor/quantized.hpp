@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "quantize.hpp"
@@ -63,8 +64,27 @@ class quantized {
   std::vector<float> data_ = {1.0f};
 };
 
+namespace detail {
+
+template <class S>
+quantized_view<const S> read_only(const quantized<S>& q) noexcept {
+  return q.view();
+}
+template <class S>
+quantized_view<const std::remove_const_t<S>> read_only(const quantized_view<S>& q) noexcept {
+  return q;
+}
+
+}  // namespace detail
+
+// A quantized matrix that a call only reads: one that owns its memory, or a view.
+template <class Q>
+concept quantized_operand = requires(const Q& q) {
+  detail::read_only(q);
+};
+
 // quantize_into, into new memory; layout and tile as in quantized_view.
-template <quantization_scheme S, host_executor Executor, class T>
+template <quantization_scheme S, host_executor Executor, readable_element T>
 quantized<S> quantize(const Executor& executor, matrix_view<T> in, const quantize_options& options = {},
                       scale_layout layout = scale_layout::linear, tensor_tile tile = {}) {
   detail::check_matrix("input", in);
@@ -73,35 +93,36 @@ quantized<S> quantize(const Executor& executor, matrix_view<T> in, const quantiz
   quantize_into(executor, in, q.view(), options);
   return q;
 }
-template <quantization_scheme S, class T>
+template <quantization_scheme S, readable_element T>
 quantized<S> quantize(matrix_view<T> in, const quantize_options& options = {},
                       scale_layout layout = scale_layout::linear, tensor_tile tile = {}) {
   return quantize<S>(sequential{}, in, options, layout, tile);
 }
 
 // dequantize_into, into new memory, row-major; with axis::col, in the orientation before quantization.
-template <host_executor Executor, quantization_scheme S>
-std::vector<float> dequantize(const Executor& executor, const quantized<S>& q, axis along = axis::row) {
-  std::vector<float> out(static_cast<std::size_t>(q.rows() * q.cols()));
+template <host_executor Executor, quantized_operand Q>
+std::vector<float> dequantize(const Executor& executor, const Q& q, axis along = axis::row) {
+  const auto in = detail::read_only(q);
   const bool along_rows = along == axis::row;
-  dequantize_into(executor, q.view(),
-                  matrix(out.data(), along_rows ? q.rows() : q.cols(), along_rows ? q.cols() : q.rows()), along);
+  const index_t rows = along_rows ? in.rows : in.cols, cols = along_rows ? in.cols : in.rows;
+  std::vector<float> out(detail::countable("quantized shape", rows, cols));
+  dequantize_into(executor, in, matrix(out.data(), rows, cols), along);
   return out;
 }
-template <quantization_scheme S>
-std::vector<float> dequantize(const quantized<S>& q, axis along = axis::row) {
+template <quantized_operand Q>
+std::vector<float> dequantize(const Q& q, axis along = axis::row) {
   return dequantize(sequential{}, q, along);
 }
 
 // fake_quantize_into, into new memory of the input's shape.
-template <quantization_scheme S, host_executor Executor, class T>
+template <quantization_scheme S, host_executor Executor, readable_element T>
 std::vector<float> fake_quantize(const Executor& executor, matrix_view<T> in, const quantize_options& options = {}) {
   detail::check_matrix("input", in);
   std::vector<float> out(static_cast<std::size_t>(in.rows * in.cols));
   fake_quantize_into<S>(executor, in, matrix(out.data(), in.rows, in.cols), options);
   return out;
 }
-template <quantization_scheme S, class T>
+template <quantization_scheme S, readable_element T>
 std::vector<float> fake_quantize(matrix_view<T> in, const quantize_options& options = {}) {
   return fake_quantize<S>(sequential{}, in, options);
 }
