@@ -13,7 +13,7 @@ constexpr bool is(float x, std::uint32_t bits) { return fp32::bits(x) == bits; }
 
 static_assert(is(fp32::mul(3.0f, 0.1f), 0x3E99999A) && is(fp32::div(1.0f, 6.0f), 0x3E2AAAAB));
 static_assert(is(fp32::add(16777216.0f, 1.0f), 0x4B800000) && is(fp32::sub(1.0f, 0x1p-25f), 0x3F800000));
-static_assert(is(fp32::sixth, 0x3E2AAAAB) && is(fp32::smallest_normal, 0x00800000) && is(top, 0x7F7FFFFF));
+static_assert(is(fp32::smallest_normal, 0x00800000) && is(top, 0x7F7FFFFF));
 // Overflow, and the numbers just below it.
 static_assert(is(fp32::mul(top, 2.0f), 0x7F800000) && is(fp32::mul(top, -2.0f), 0xFF800000));
 static_assert(is(fp32::mul(top, 0x1.000002p0f), 0x7F800000) && is(fp32::mul(0x1.FFFFFCp126f, 2.0f), 0x7F7FFFFE));

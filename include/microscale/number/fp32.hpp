@@ -56,7 +56,6 @@ MICROSCALE_HD constexpr float copy_sign(float magnitude, float sign) noexcept {
 
 inline constexpr float largest = 0x1.fffffep127f;    // FLT_MAX
 inline constexpr float smallest_normal = 0x1p-126f;  // FLT_MIN
-inline constexpr float sixth = 1.0f / 6.0f;          // fl(1/6)
 
 MICROSCALE_HD constexpr float infinity() noexcept { return from_bits(infinity_bits); }
 MICROSCALE_HD constexpr float quiet_nan() noexcept { return from_bits(quiet_nan_bits); }

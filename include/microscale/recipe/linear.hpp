@@ -269,6 +269,8 @@ class linear {
     return metrics_;
   }
 
+  // Writes Y (tokens x out), and keeps what backward() wants of X (tokens x in) and W (out x in). Throws ms::error
+  // where a shape is another's, and where a reference that the recipe reads is missing or is no finite number.
   template <class Executor, class Reduce = no_reduction>
   void forward(const Executor& executor, const training_step& at, matrix_view<const float> x,
                matrix_view<const float> w, matrix_view<float> y, const Reduce& reduce = {}) {
@@ -323,7 +325,8 @@ class linear {
     is_forward_done_ = true;
   }
 
-  // Writes dX (tokens x in) and dW (out x in); both are overwritten.
+  // Writes dX (tokens x in) and dW (out x in) from dY (tokens x out) and what the last forward() kept; both are
+  // overwritten. Throws ms::error as forward() does, and where no forward() has succeeded before it.
   template <class Executor, class Reduce = no_reduction>
   void backward(const Executor& executor, const training_step& at, matrix_view<const float> dy, matrix_view<float> dx,
                 matrix_view<float> dw, const Reduce& reduce = {}) {

@@ -255,7 +255,7 @@ struct blackwell_k64 {
   }
 };
 
-// A policy with a bit-exact definition. `vendor` (gemm.hpp) is the one that has none.
+// A policy with a bit-exact definition. `vendor` (host/vendor_gemm.hpp) is the one that has none.
 template <class P>
 concept exact_accumulation =
     std::is_same_v<P, exact_f32> || std::is_same_v<P, f32_blocks> || std::is_same_v<P, blackwell_k64>;

@@ -223,10 +223,6 @@ auto ranges_of(const Executor& executor) {
   }
 }
 
-}  // namespace detail
-
-namespace detail {
-
 // The largest of the magnitudes that f(first, last) gives for an executor's ranges of [0, count).
 template <host_executor Executor, class F>
 float largest_of_ranges(const Executor& executor, index_t count, index_t cost, const F& f) {
@@ -261,8 +257,8 @@ float resolve_reference(const Executor& executor, matrix_view<T> in, const float
   return checked_reference<S>(reference);
 }
 
-// Looks at what options can be refused for, and puts the amax in the place of a reference that is not given, for `out`
-// tensor scales: in `own` where that is one, nowhere where each tile has its own. Returns the target.
+// Throws what options can be refused for, and takes the amax where no reference is given. With one tensor scale the
+// options then point at it, in `own`; with several, each tile takes its own later. Returns the target.
 template <quantization_scheme S, host_executor Executor, class T>
 int resolve_options(const Executor& executor, matrix_view<T> in, index_t tiles, quantize_options& options, float& own) {
   const int target = checked_target<S>(options.target);
