@@ -12,7 +12,7 @@ T* allocate(ms::index_t n) {
 ms::quantized_view<ms::nvfp4> allocate_nvfp4(ms::index_t rows, ms::index_t cols) {
   const auto size = ms::size_of<ms::nvfp4>(rows, cols);
   auto *codes = allocate<std::uint8_t>(size.code_bytes), *scales = allocate<std::uint8_t>(size.scales);
-  return {codes, scales, allocate<float>(1), rows, cols, size.code_pitch, size.scale_pitch};
+  return ms::quantized_view_of<ms::nvfp4>(codes, scales, allocate<float>(1), rows, cols);
 }
 
 int main() {

@@ -21,7 +21,7 @@ int main() {
   cudaStreamCreate(&stream);
   const ms::cuda gpu{.stream = stream};
   const auto x = ms::matrix(static_cast<const float*>(in), rows, cols);
-  const ms::quantized_view<ms::ue5m3_fp4> q{codes, scales, state, rows, cols, size.code_pitch, size.scale_pitch};
+  const auto q = ms::quantized_view_of<ms::ue5m3_fp4>(codes, scales, state, rows, cols);
 
   ms::amax_into(gpu, x, state + 1);  // step 1 samples the reference; the next 49 hold it
   cudaGraph_t graph;

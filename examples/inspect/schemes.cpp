@@ -42,14 +42,8 @@ struct of {
     memory.codes.resize(std::max(memory.codes.size(), static_cast<std::size_t>(size.code_bytes)));
     memory.scales.resize(std::max(memory.scales.size(), static_cast<std::size_t>(size.scales) * sizeof(storage)));
     float datum = 1.0f;
-    ms::quantized_view<S> q;
-    q.codes = memory.codes.data();
-    q.scales = reinterpret_cast<storage*>(memory.scales.data());
-    q.datum = &datum;
-    q.rows = x.rows;
-    q.cols = x.cols;
-    q.code_pitch = size.code_pitch;
-    q.scale_pitch = size.scale_pitch;
+    auto* const scales = reinterpret_cast<storage*>(memory.scales.data());
+    const auto q = ms::quantized_view_of<S>(memory.codes.data(), scales, &datum, x.rows, x.cols);
     ms::quantize_options options;
     options.reference = &reference;
     ms::quantize_with(ms::host{.threads = 1}, x, q, ms::nearest_even{}, options);

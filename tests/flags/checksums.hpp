@@ -124,8 +124,7 @@ struct memory {
       std::vector<typename S::scale::storage>(static_cast<std::size_t>(rows * cols));
   float datum = 0;
   ms::quantized_view<S> view(ms::index_t r, ms::index_t c) {
-    const auto size = ms::size_of<S>(r, c);
-    return {codes.data(), scales.data(), &datum, r, c, size.code_pitch, size.scale_pitch};
+    return ms::quantized_view_of<S>(codes.data(), scales.data(), &datum, r, c);
   }
   void add_to(checksum& sum) const {
     for (const std::uint8_t c : codes) sum.add(c);

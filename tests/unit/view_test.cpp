@@ -91,6 +91,19 @@ TEST_CASE("floats become bfloat16 and binary16 by one rounding to nearest even, 
   CHECK(ms::from_float<f16>(65519.0f).code() == 0x7BFF);
 }
 
+TEST_CASE("a view of tightly packed memory has the pitches that size_of counts") {
+  std::uint8_t codes[5 * 25] = {}, scales[512] = {};
+  float datum = 2.0f;
+  const auto q = ms::quantized_view_of<ms::nvfp4>(codes, scales, &datum, 5, 50);
+  CHECK((q.codes == codes && q.scales == scales && q.datum == &datum && q.rows == 5 && q.cols == 50));
+  CHECK((q.code_pitch == 25 && q.scale_pitch == 4 && q.layout == ms::scale_layout::linear));
+  CHECK(q.tile == ms::tensor_tile{});
+  const auto tiled =
+      ms::quantized_view_of<const ms::nvfp4>(codes, scales, &datum, 5, 50, ms::scale_layout::tile_128x4, {1, 0});
+  CHECK((tiled.layout == ms::scale_layout::tile_128x4 && tiled.tile == ms::tensor_tile{1, 0}));
+  CHECK(&tiled.scales[tiled.scale_offset(4, 3)] == scales + 4 * 16 + 3);
+}
+
 TEST_CASE("a quantized view counts its blocks, tiles and bytes") {
   using S = ms::nvfp4_2d;
   const auto size = ms::size_of<S>(33, 50);

@@ -29,9 +29,7 @@ void with_view(const matrix_memory& m, F&& f) {
 
 template <class S>
 ms::quantized_view<S> view_of(const packed_memory& p) {
-  const ms::quantized_size<S> size = ms::size_of<S>(p.rows, p.cols);
-  return {p.codes,         static_cast<typename S::scale::storage*>(p.scales), p.datum, p.rows, p.cols, size.code_pitch,
-          size.scale_pitch};
+  return ms::quantized_view_of<S>(p.codes, static_cast<typename S::scale::storage*>(p.scales), p.datum, p.rows, p.cols);
 }
 
 template <class... Rs>

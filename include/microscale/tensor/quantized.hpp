@@ -50,9 +50,8 @@ class quantized {
  private:
   template <class Q, class Self>
   static quantized_view<Q> make_view(Self& self) noexcept {
-    const quantized_size<S> size = size_of<S>(self.rows_, self.cols_, self.layout_);
-    return {self.codes_.data(), self.scales_.data(), self.data_.data(), self.rows_, self.cols_,
-            size.code_pitch,    size.scale_pitch,    self.layout_,      self.tile_};
+    return quantized_view_of<Q>(self.codes_.data(), self.scales_.data(), self.data_.data(), self.rows_, self.cols_,
+                                self.layout_, self.tile_);
   }
 
   index_t rows_ = 0;

@@ -191,4 +191,16 @@ MICROSCALE_HD constexpr quantized_size<S> size_of(index_t rows, index_t cols,
   return {pitch, rows * pitch, block_cols, scale_count(layout, block_rows, block_cols)};
 }
 
+// The view of a rows x cols matrix in memory that size_of counts: rows of codes and scales lie next to each other. For
+// inputs, S is const; `datum` may be null where the scheme has no tensor scale.
+template <class S>
+MICROSCALE_HD constexpr quantized_view<S> quantized_view_of(
+    typename quantized_view<S>::template as_stored<std::uint8_t>* codes,
+    typename quantized_view<S>::template as_stored<typename quantized_view<S>::scale_storage>* scales,
+    typename quantized_view<S>::template as_stored<float>* datum, index_t rows, index_t cols,
+    scale_layout layout = scale_layout::linear, tensor_tile tile = {}) noexcept {
+  const auto size = size_of<typename quantized_view<S>::scheme_type>(rows, cols, layout);
+  return {codes, scales, datum, rows, cols, size.code_pitch, size.scale_pitch, layout, tile};
+}
+
 }  // namespace microscale

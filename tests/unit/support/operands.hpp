@@ -60,8 +60,7 @@ struct operand {
   }
 
   ms::quantized_view<const S> view() const {
-    const auto size = ms::size_of<S>(rows, cols);
-    return {codes.data(), scales.data(), &datum, rows, cols, size.code_pitch, size.scale_pitch};
+    return ms::quantized_view_of<const S>(codes.data(), scales.data(), &datum, rows, cols);
   }
 };
 
