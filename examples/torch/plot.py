@@ -109,8 +109,10 @@ def losses(paths, out):
     panel_height = 300
     height = TOP + len(panels) * (panel_height + GAP) - GAP + BOTTOM
     svg = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" '
-        'font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" '
+            'font-size="12">'
+        ),
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
     ]
     for i, (lines, title) in enumerate(panels):

@@ -82,7 +82,8 @@ class Text:
     CHUNK, EVERY = 1 << 16, 20
 
     def __init__(self, path, device):
-        data = lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes()
+        with lzma.open(path) if path.suffix == ".xz" else open(path, "rb") as file:
+            data = file.read()
         whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         chunks = whole.split(max(1, min(self.CHUNK, len(whole) // (2 * self.EVERY))))
         self.training = torch.cat([c for i, c in enumerate(chunks) if i % self.EVERY != 1]).to(device)
@@ -138,10 +139,10 @@ def digest(model):
 class Run:
     def __init__(self, options):
         self.options = options
-        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.rank, self.world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self.device = torch.device(options.device)
         if options.device == "cuda":
-            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(self.device)
         if self.world > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
@@ -364,7 +365,7 @@ class Run:
 
 
 def this_commit():
-    got = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True,
+    got = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False,
                          cwd=Path(__file__).resolve().parent)  # fmt: skip
     return got.stdout.strip() or "unknown"
 
@@ -403,7 +404,7 @@ def parse(arguments=None):
     add("--commit", default=os.environ.get("MICROSCALE_COMMIT") or this_commit())
     options = parser.parse_args(arguments)
     if options.micro_batch == 0:
-        options.micro_batch = max(1, options.batch // int(os.environ.get("WORLD_SIZE", 1)))
+        options.micro_batch = max(1, options.batch // int(os.environ.get("WORLD_SIZE", "1")))
     options.out.mkdir(parents=True, exist_ok=True)
     return options
 

@@ -19,12 +19,11 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import pretrain
-
 import torch
 import torch.distributed as dist
 
 import microscale_torch as ms
+import pretrain
 
 WARM_UP, STEPS = 2, 10  # of a turn; up to step 50 none of the steps timed is one that a period of 50 samples
 
@@ -42,7 +41,7 @@ def model_arguments(small):
     width, context, vocabulary, batch = ("64", "32", "256", 2) if small else ("768", "1024", "50304", 16)
     layers = "1" if small else "12"
     return ("--layers", layers, "--width", width, "--heads", layers, "--context", context, "--vocabulary", vocabulary,
-            "--batch", str(batch * int(os.environ.get("WORLD_SIZE", 1))))  # fmt: skip
+            "--batch", str(batch * int(os.environ.get("WORLD_SIZE", "1"))))  # fmt: skip
 
 
 def make(name, options):

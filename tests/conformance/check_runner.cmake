@@ -127,6 +127,14 @@ malformed("id=x op=quantize scheme=nvfp4 rows=-1 cols=2 in= codes=" "rows: expec
 malformed("id=x op=quantize scheme=nvfp4 rows=1 cols=1 in=3f800000 codes=2 axis=up" "unknown axis 'up'")
 malformed("id=x op=quantize scheme=nvfp4 rows=1 cols=1 in=3f800000 scales=38,38" "scales: expected a list of 1, got 2")
 malformed("id=x op=quantize scheme=nvfp4 rows=1 cols=1 in=3f800000 codes=2 target=448" "scheme nvfp4 takes no 'target'")
+malformed("id=x op=quantize scheme=nvfp4_ms_eden rows=1 cols=1 in=3f800000 codes=7"
+  "scheme nvfp4_ms_eden needs 'scale_random'")
+malformed("id=x op=quantize scheme=nvfp4 rows=1 cols=1 in=3f800000 scale_random=00000000 codes=7"
+  "scheme nvfp4 takes no 'scale_random'")
+malformed("id=x op=quantize scheme=nvfp4_ms_eden rows=1 cols=1 in=3f800000 scale_random=0 codes=7"
+  "scale_random: expected 8 hex digits of a draw, got '0'")
+malformed("id=x op=quantize scheme=nvfp4_ms_eden rows=1 cols=17 in= scale_random=00000000 codes="
+  "in: expected a list of 17, got 0")
 malformed("id=x op=quantize scheme=mxfp4 rows=1 cols=1 in=3f800000 tensor_scale=3f800000"
   "scheme mxfp4 has no tensor scale")
 malformed("id=x op=dequantize scheme=nvfp4 rows=1 cols=1 codes=2 scales=38 out=3f800000" "op dequantize needs 'amax'")

@@ -26,6 +26,10 @@ struct nvfp4_family {
 struct mx_family {
   static constexpr const auto& schemes = mx_schemes;
 };
+// Of executors that say so by a member quantizes_with_scale_draws; others skip it.
+struct drawn_family {
+  static constexpr const auto& schemes = drawn_schemes;
+};
 
 // Nothing where the family has no such scheme under that policy.
 template <class Executor, class Family>
@@ -143,6 +147,9 @@ class executes {
     std::optional<outcome> o = f(type_tag<nvfp4_family>{});
     if (!o) o = f(type_tag<ue5m3_family>{});
     if (!o) o = f(type_tag<mx_family>{});
+    if constexpr (requires { Executor::quantizes_with_scale_draws; }) {
+      if (!o) o = f(type_tag<drawn_family>{});
+    }
     return o;
   }
 

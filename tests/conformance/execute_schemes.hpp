@@ -102,6 +102,28 @@ std::vector<block_input<S>> blocks_of(const quantize_request& q) {
   return blocks;
 }
 
+// The draws of their scales, in the same order.
+template <class S>
+std::vector<std::uint32_t> scale_draws_of(const quantize_request& q) {
+  const ms::quantized<S> stored = empty_stored<S>(q.rows, q.cols, q.axis);
+  const ms::index_t block_cols = stored.view().block_cols();
+  std::vector<std::uint32_t> draws(q.scale_random.size());
+  const auto [grid_rows, grid_cols] = grid_of(stored, q.axis);
+  for_each_stored(grid_rows, grid_cols, q.axis, [&](std::size_t index, ms::index_t r, ms::index_t c) {
+    draws[static_cast<std::size_t>(r * block_cols + c)] = q.scale_random[index];
+  });
+  return draws;
+}
+
+template <class Executor, class S, class R>
+std::vector<ms::quantized_block<S>> quantized_blocks(const quantize_request& q, const ms::tensor_factors& t) {
+  if constexpr (ms::refines_scale<S>) {
+    return Executor::template quantize_drawn_blocks<S, R>(blocks_of<S>(q), scale_draws_of<S>(q), t);
+  } else {
+    return Executor::template quantize_blocks<S, R>(blocks_of<S>(q), t);
+  }
+}
+
 template <class S>
 listed<S> list_blocks(const quantize_request& q, const std::vector<ms::quantized_block<S>>& blocks) {
   using block = typename S::block;
@@ -125,7 +147,7 @@ void report(outcome& o, const std::string& path, const listed<S>& q) {
   o.fields.push_back(computed_field::codes<typename S::element>("codes", path, q.codes));
 }
 
-// Block by block with the draws as listed, then, where the rounding draws nothing, by the calls on whole tensors.
+// Block by block with the draws as listed, then, where nothing is drawn, by the calls on whole tensors.
 template <class Executor, class S>
 outcome quantize_one(const quantize_request& q) {
   outcome o;
@@ -133,12 +155,12 @@ outcome quantize_one(const quantize_request& q) {
   const float reference = q.amax ? *q.amax : ms::amax(ms::sequential{}, in);
   const ms::tensor_factors t = q.target == 0 ? S::factors(reference) : S::factors(reference, q.target);
   visit_named(roundings, q.rounding, [&]<class R>(type_tag<R>) {
-    const listed<S> by_blocks = list_blocks<S>(q, Executor::template quantize_blocks<S, R>(blocks_of<S>(q), t));
+    const listed<S> by_blocks = list_blocks<S>(q, quantized_blocks<Executor, S, R>(q, t));
     const ms::quantized<S> packed = pack<S>(by_blocks, q.rows, q.cols, q.axis, S::stored(t));
     report(o, "block by block", by_blocks);
     o.fields.push_back(computed_field::floats("out", "dequantized", Executor::template dequantize<S>(packed, q.axis)));
 
-    if constexpr (R::random_bits == 0) {
+    if constexpr (R::random_bits == 0 && !ms::refines_scale<S>) {
       const ms::quantize_options options{
           .axis = q.axis, .rounding = R{}, .reference = q.amax ? &*q.amax : nullptr, .target = q.target};
       const ms::quantized<S> whole = Executor::template quantize<S>(in, options);
@@ -146,12 +168,14 @@ outcome quantize_one(const quantize_request& q) {
       o.fields.push_back(
           computed_field::floats("out", "fake-quantized", Executor::template fake_quantize<S>(in, options)));
       if constexpr (S::has_tensor_scale) {
-        o.fields.push_back(computed_field::floats("tensor_scale", "whole tensor", std::vector<float>{whole.decode_multiplier()}));
+        o.fields.push_back(
+            computed_field::floats("tensor_scale", "whole tensor", std::vector<float>{whole.decode_multiplier()}));
       }
     }
   });
   if constexpr (S::has_tensor_scale) {
-    o.fields.push_back(computed_field::floats("tensor_scale", "", std::vector<float>{S::decode_multiplier(S::stored(t))}));
+    o.fields.push_back(
+        computed_field::floats("tensor_scale", "", std::vector<float>{S::decode_multiplier(S::stored(t))}));
     o.fields.push_back(computed_field::floats("tensor_encode", "", std::vector<float>{t.encode}));
   }
   return o;

@@ -259,6 +259,7 @@ class Maker:
         self.size = scheme.shape[0] * scheme.shape[1]
         element = scheme.element
         self.largest = element.values[-1]
+        self.top = scheme.top.size if scheme.top else self.largest
         self.ties = [(a + b) / 2 for a, b in zip(element.values, element.values[1:])]
 
     def unit(self):
@@ -312,20 +313,21 @@ class Maker:
             size = at * oracle.power_of_two(self.draws.between(-20, 20))
         else:
             index = self.draws.between(1, len(form.values) - 2)
-            size = (form.values[index] + form.values[index + 1]) / 2 * self.largest * self.unit()
+            size = (form.values[index] + form.values[index + 1]) / 2 * self.top * self.unit()
         return self.tied(moved(bits_of(size), self.draws.between(-2, 2)))
 
     def on_order(self):
         """An amax for which the order of the operations decides the scale: searched for among those near ties."""
         e, d = self.t.encode or ONE / self.t.decode, self.t.decode or ONE / self.t.encode
-        six, sixth = oracle.SIX, oracle.SIXTH
+        top = self.scheme.top or oracle.SIX
+        part = ONE / top
         form = self.scheme.scale_format
         for _ in range(200):
             index = self.draws.between(8, len(form.values) - 2)
-            tie = (form.values[index] + form.values[index + 1]) / 2 * self.largest
+            tie = (form.values[index] + form.values[index + 1]) / 2 * self.top
             bits = moved(bits_of(tie / e.size), self.draws.between(-1, 1))
             a = Single.from_bits(bits)
-            orders = (a * (e * sixth), a * e * sixth, a * e / six, a / six * e, a / six / d, a / (six * d))
+            orders = (a * (e * part), a * e * part, a * e / top, a / top * e, a / top / d, a / (top * d))
             if len({form.encode(ideal) for ideal in orders}) > 1:
                 break
         return self.tied(bits)
@@ -423,8 +425,35 @@ def add_tensor(f, name, group, draws, kinds, rows, cols, axis='row', too_small=1
         expect += ' tensor_encode'
     if 'rounding' in options and options['rounding'].startswith('stochastic'):
         options['random'] = hexes(draws.below(256) for _ in data)
+    if scheme.draws_scale:
+        options['scale_random'] = scale_draws(scheme, case | options, data, draws)
     f.add_by_policy('%s/%s' % (name, group), expect, POLICIES.get(name, ()) if policies is None else policies, **case,
                     **options, **{'in': singles(data)})
+
+
+def scale_draws(scheme, case, data, draws):
+    """A draw for each block's scale: one that just takes it away from zero, the one below, or any."""
+    numbers = [Single.from_bits(b) for b in data]
+    t = scheme.factors(Single.from_bits(int(case['amax'], 16)) if 'amax' in case else oracle.amax_of(numbers, False))
+    randoms = oracle.read_randoms(case, len(data))
+    result = []
+    for block in oracle.grid_of(scheme, case).blocks:
+        values = [numbers[i] for i in block]
+        scale, codes = scheme.quantize(values, t, case.get('rounding', 'nearest_even'), [randoms[i] for i in block])
+        ideal = None if scale is None else scheme.corrected(values, scale, codes, t)
+        choices = [0, 2 ** 32 - 1, draws.below(2 ** 32)]
+        if ideal is not None and ideal.is_finite and ideal.size < scheme.scale_format.values[-1]:
+            first = first_draw_away(scheme.scale_format, ideal.size)
+            choices = [draws.below(2 ** 32)] + [first, first - 1] * 3
+        result.append(max(0, min(2 ** 32 - 1, draws.of(choices))))
+    return singles(result)
+
+
+def first_draw_away(form, size):
+    """The least draw under which stochastic_midpoint32 rounds `size` away from zero."""
+    lower = max(c for c, value in enumerate(form.values) if value <= size)
+    delta = (size - form.values[lower]) / (form.values[lower + 1] - form.values[lower])
+    return -(-(2 ** 33 * (1 - delta) - 1) // 2)
 
 
 def add_scheme(f, name):
@@ -470,6 +499,11 @@ def add_scheme(f, name):
         for rounding in ROUNDINGS[1:] + ('stochastic_midpoint8', 'stochastic_floor8'):
             tensor(rounding, ['tied', 'normal'], rows, cols, rounding=rounding)
 
+    if scheme.draws_scale:
+        for kind in ('tied', 'normal', 'on_order', 'wide', 'equal') * 3:
+            tensor('draws', [kind], 3, 2 * width, too_small=draws.of([1, 1, 2, 30]))
+        for factor in (10 ** 9, 10 ** 18, 10 ** 20, 10 ** 30):      # the sums grow beyond binary32
+            tensor('infinite-sums', ['normal', 'wide', 'equal'], 3, width, too_small=factor)
     add_nonfinite(f, name, draws)
     add_dequantize(f, name, draws)
 
@@ -486,8 +520,10 @@ def add_nonfinite(f, name, draws):
         elif what == 'nan' and name in ('nvfp4', 'nvfp4_2d', 'nvfp4_4over6'):
             policies = ('nan_ignored',)
         data = matrix_of([maker.with_one(special), maker.equal()], 2 * height, width, (height, width), 'row')
-        f.add_by_policy('%s/%s' % (name, what), 'scales codes', policies, op='quantize', scheme=name,
-                        rows=2 * height, cols=width, amax='3f800000' if scheme.reads_reference else None,
+        case = {'rows': 2 * height, 'cols': width, 'amax': '3f800000' if scheme.reads_reference else None}
+        if scheme.draws_scale:
+            case['scale_random'] = scale_draws(scheme, case, data, draws)
+        f.add_by_policy('%s/%s' % (name, what), 'scales codes', policies, op='quantize', scheme=name, **case,
                         **{'in': singles(data)})
 
 
@@ -640,7 +676,9 @@ def memory_file():
 
 FAMILIES = {
     'schemes_ue5m3': ('UE5M3 schemes.', [n for n in SCHEMES if n.startswith('ue5m3')]),
-    'schemes_nvfp4': ('NVFP4 schemes.', [n for n in SCHEMES if n.startswith('nvfp4')]),
+    'schemes_nvfp4': ('NVFP4 schemes.', [n for n in SCHEMES if n.startswith('nvfp4') and n != 'nvfp4_ms_eden']),
+    'schemes_ms_eden': ('MS-EDEN; each draw of a scale is the first that takes it away from zero, the one before, or any.',
+                        ['nvfp4_ms_eden']),
     'schemes_mx': ('MX schemes and UFP4.', [n for n in SCHEMES if n.startswith('mx') or n == 'ufp4']),
 }
 
@@ -652,7 +690,7 @@ def text_of(name):
 
 
 # The longest first.
-NAMES = ('gemm', 'schemes_mx', 'schemes_nvfp4', 'schemes_ue5m3', 'formats', 'hadamard', 'memory')
+NAMES = ('gemm', 'schemes_mx', 'schemes_nvfp4', 'schemes_ue5m3', 'schemes_ms_eden', 'formats', 'hadamard', 'memory')
 
 
 def main(arguments):

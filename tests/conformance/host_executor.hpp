@@ -25,7 +25,15 @@ struct listed_draws {
   MICROSCALE_HD constexpr std::uint32_t operator()(int i) const noexcept { return draws[i]; }
 };
 
+// The same, and the draw of the block's scale.
+struct listed_block_draws : listed_draws {
+  std::uint32_t scale_draw;
+  MICROSCALE_HD constexpr std::uint32_t scale() const noexcept { return scale_draw; }
+};
+
 struct host_executor {
+  static constexpr bool quantizes_with_scale_draws = true;
+
   template <class F, class R, class T>
   static std::vector<typename F::storage> encode(const std::vector<T>& in, ms::overflow on_overflow,
                                                  const std::vector<std::uint32_t>& random) {
@@ -52,6 +60,18 @@ struct host_executor {
       } else {
         out.push_back(ms::quantize_block<S>(b.x, t, R{}, ms::no_draws{}, b.extent));
       }
+    }
+    return out;
+  }
+
+  template <class S, class R>
+  static std::vector<ms::quantized_block<S>> quantize_drawn_blocks(const std::vector<block_input<S>>& in,
+                                                                   const std::vector<std::uint32_t>& scale_draws,
+                                                                   const ms::tensor_factors& t) {
+    std::vector<ms::quantized_block<S>> out;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const listed_block_draws draws{{in[i].draws}, scale_draws[i]};
+      out.push_back(ms::quantize_block<S>(in[i].x, t, ms::with_scale_draws<R>{}, draws, in[i].extent));
     }
     return out;
   }

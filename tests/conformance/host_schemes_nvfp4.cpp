@@ -6,5 +6,9 @@ template std::optional<outcome> scheme_family<host_executor, nvfp4_family>::quan
                                                                                      const std::string&);
 template std::optional<outcome> scheme_family<host_executor, nvfp4_family>::dequantize(const dequantize_request&,
                                                                                        const std::string&);
+template std::optional<outcome> scheme_family<host_executor, drawn_family>::quantize(const quantize_request&,
+                                                                                     const std::string&);
+template std::optional<outcome> scheme_family<host_executor, drawn_family>::dequantize(const dequantize_request&,
+                                                                                       const std::string&);
 
 }  // namespace conformance

@@ -197,6 +197,8 @@ def goes_away(rounding, delta, odd, negative, random):
         return delta > 0 and negative == (rounding == 'toward_negative') and rounding != 'toward_zero'
     if rounding == 'stochastic_midpoint8':
         return 512 * delta + 2 * random + 1 >= 512
+    if rounding == 'stochastic_midpoint32':
+        return 2 ** 33 * delta + 2 * random + 1 >= 2 ** 33
     if rounding == 'stochastic_floor8':
         return 256 * delta + random >= 256
     raise ValueError('unknown rounding ' + rounding)
@@ -361,6 +363,8 @@ class Scheme:
     constant = False          # whether that is a constant, which depends on no reference
     nan_counts = True         # whether a NaN makes the block's amax NaN
     poisons = False           # whether a NaN or an infinity makes the block's scale NaN
+    draws_scale = False       # whether a block's scale is rounded by a draw: `quantize` takes it then
+    top = None                # what the largest element of a block becomes, where that is not the element's largest
 
     def __init__(self, policy=None, target=448):
         self.policy, self.target = policy, target
@@ -539,6 +543,46 @@ class CompressedTensors(Scheme):
         return element * (s / t.encode)
 
 
+class MsEden(Paper):
+    """arXiv 2601.22813, Quartet II: a scale with headroom, corrected by what the elements lost and rounded by a draw."""
+    scale_format = FORMATS['ue4m3']
+    poisons = True
+    draws_scale = True
+    top = SIX / Single.of(Fraction(17, 16) * Fraction(93, 100))
+
+    def factors(self, reference):
+        t = Factors()
+        t.decode = reference / Single.of(Fraction(25599, 100)) / self.top
+        if t.decode.is_zero:
+            t.decode = ONE
+        return t
+
+    def scale(self, a, t):
+        return self.scale_format.encode(a / self.top / t.decode) or self.scale_format.encode(ONE)
+
+    def corrected(self, values, scale, codes, t):
+        """The number whose rounding is stored; None where nothing is corrected."""
+        squares = products = ZERO
+        for x, code in zip(values, codes):
+            y = self.scaled(x, scale, t)
+            squares = squares + y * y
+            products = products + y * self.element.decode(code)
+        if products.is_zero:
+            return None
+        correction = squares / products
+        return self.scale_value(scale) * (correction if correction.is_finite else Single(INFINITY))
+
+    def quantize(self, values, t, rounding, randoms, scale_random=None):
+        """Without a draw the scale is the one that the elements are encoded under."""
+        scale, codes = super().quantize(values, t, rounding, randoms)
+        if scale is None or scale_random is None:
+            return scale, codes
+        ideal = self.corrected(values, scale, codes, t)
+        if ideal is not None:
+            scale = self.scale_format.encode(ideal, 'stochastic_midpoint32', 'saturate', scale_random)
+        return scale, codes
+
+
 class Exact(Scheme):
     """Every rounding is that of the exact quotient."""
     stored = 'tensor_scale'
@@ -670,6 +714,7 @@ SCHEMES = {
     'nvfp4_torchao': TorchAO,
     'nvfp4_modelopt': ModelOpt,
     'nvfp4_compressed_tensors': CompressedTensors,
+    'nvfp4_ms_eden': MsEden,
     'nvfp4_exact': Exact,
     'ue5m3_fp4_exact': variant(Exact, scale_format=FORMATS['ue5m3_ieee']),
     'nvfp4_single': SingleLevel,
@@ -781,10 +826,11 @@ def quantize(case):
     randoms = read_randoms(case, len(values))
     t = scheme.factors(read_singles(case['amax'])[0] if 'amax' in case else amax_of(values, False))
     grid = grid_of(scheme, case)
+    scale_randoms = [(r,) for r in read_codes(case['scale_random'])] if scheme.draws_scale else [()] * len(grid.blocks)
     scales, codes = [], [None] * len(values)
-    for block in grid.blocks:
+    for block, scale_random in zip(grid.blocks, scale_randoms):
         scale, of_block = scheme.quantize([values[i] for i in block], t, case.get('rounding', 'nearest_even'),
-                                          [randoms[i] for i in block])
+                                          [randoms[i] for i in block], *scale_random)
         scales.append(scale)
         for i, code in zip(block, of_block):
             codes[i] = code
@@ -910,7 +956,7 @@ def hadamard(case):
 OPERATIONS = {
     'encode': (encode, 'format in in64 rounding overflow random', 'codes'),
     'decode': (decode, 'format codes', 'out'),
-    'quantize': (quantize, 'scheme rows cols in amax axis rounding random target',
+    'quantize': (quantize, 'scheme rows cols in amax axis rounding random scale_random target',
                  'scales codes tensor_scale tensor_encode out'),
     'dequantize': (dequantize, 'scheme rows cols axis codes scales amax tensor_encode tensor_scale', 'out'),
     'gemm': (gemm, 'scheme b_scheme m n k accumulate a_codes a_scales a_tensor_scale b_codes b_scales b_tensor_scale',

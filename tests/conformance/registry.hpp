@@ -98,19 +98,21 @@ inline constexpr auto mx_schemes = std::make_tuple(
     named<ms::mxfp4>{"mxfp4", {"inf_scale_nan"}}, named<ms::mxfp4_even>{"mxfp4_even", {"inf_scale_nan"}},
     named<ms::mxfp4_ceil>{"mxfp4_ceil", {"inf_scale_nan"}}, named<ms::mxfp4_folded>{"mxfp4_folded", {"inf_scale_nan"}},
     named<ms::mxfp4_folded_2d>{"mxfp4_folded_2d", {"inf_scale_nan"}},
-    named<ms::mxfp6_e2m3>{"mxfp6_e2m3", {"inf_scale_nan"}},
-    named<ms::mxfp6_e3m2>{"mxfp6_e3m2", {"inf_scale_nan"}}, named<ms::mxfp8_e4m3>{"mxfp8_e4m3", {"inf_scale_nan"}},
-    named<ms::mxfp8_e5m2>{"mxfp8_e5m2", {"inf_scale_nan"}},
+    named<ms::mxfp6_e2m3>{"mxfp6_e2m3", {"inf_scale_nan"}}, named<ms::mxfp6_e3m2>{"mxfp6_e3m2", {"inf_scale_nan"}},
+    named<ms::mxfp8_e4m3>{"mxfp8_e4m3", {"inf_scale_nan"}}, named<ms::mxfp8_e5m2>{"mxfp8_e5m2", {"inf_scale_nan"}},
     named<ms::mxfp8_e4m3_ceil>{"mxfp8_e4m3_ceil", {"inf_scale_nan"}},
     named<ms::mxfp8_e5m2_ceil>{"mxfp8_e5m2_ceil", {"inf_scale_nan"}},
     named<ms::mxint8>{"mxint8", {"inf_scale_nan", "int_symmetric"}},
     named<ms::mxint8_full>{"mxint8", {"int_full"}, true}, named<ms::ufp4>{"ufp4"});
 
+// Schemes whose scales are rounded by a draw.
+inline constexpr auto drawn_schemes = std::make_tuple(named<ms::nvfp4_ms_eden>{"nvfp4_ms_eden"});
+
 // Calls f(type_tag<S>) for a scheme by name, as visit_named.
 template <class F>
 bool visit_scheme(std::string_view name, std::string_view policy, F&& f) {
   return visit_named(ue5m3_schemes, name, policy, f) || visit_named(nvfp4_schemes, name, policy, f) ||
-         visit_named(mx_schemes, name, policy, f);
+         visit_named(mx_schemes, name, policy, f) || visit_named(drawn_schemes, name, policy, f);
 }
 
 // What a GEMM knows of an operand: its element and scale formats and its blocks. Many schemes are one kind of operand,

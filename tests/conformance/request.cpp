@@ -47,6 +47,7 @@ struct hex_kind {
   static hex_kind code(int bits) {
     return {bits > 8 ? "up to 4 hex digits of a code" : "one or two hex digits of a code", 1, bits > 8 ? 4u : 2u, bits};
   }
+  static hex_kind draw() { return {"8 hex digits of a draw", 8, 8, 32}; }
   static hex_kind byte() { return {"one or two hex digits of a byte", 1, 2, 8}; }
 
   std::uint64_t parse(const vector_case& c, std::string_view key, std::string_view text) const {
@@ -132,7 +133,7 @@ int format_bits(const vector_case& c, const std::string& name) {
 
 struct scheme_facts {
   int element_bits = 0;
-  bool has_float_scales = false;
+  bool has_float_scales = false, draws_scale = false;
   ms::index_t block_rows = 0, block_cols = 0;
   ms::tensor_datum stored = ms::tensor_datum::none;
 
@@ -142,7 +143,8 @@ struct scheme_facts {
 scheme_facts facts_of(const vector_case& c, const std::string& name) {
   scheme_facts facts;
   const bool known = visit_scheme(name, {}, [&]<class S>(type_tag<S>) {
-    facts = {S::element::bits, S::scale::bits == 32, S::block::rows, S::block::columns, S::tensor_scale::stored};
+    facts = {S::element::bits, S::scale::bits == 32, ms::refines_scale<S>,
+             S::block::rows,   S::block::columns,    S::tensor_scale::stored};
   });
   if (!known) c.fail("unknown scheme " + quoted(name));
   return facts;
@@ -227,10 +229,15 @@ void parse_quantize(const vector_case& c, request& r) {
     q.target = static_cast<int>(parse_integer(c, "target", 1, 1 << 20));
   }
   q.rounding = parse_rounding(c, count, q.random);
+  if (facts.draws_scale != c.has("scale_random")) {
+    c.fail("scheme " + q.scheme + (facts.draws_scale ? " needs 'scale_random'" : " takes no 'scale_random'"));
+  }
+  const std::size_t blocks = scale_count(facts, q.rows, q.cols, q.axis);
+  if (facts.draws_scale) q.scale_random = parse_list(c, "scale_random", hex_kind::draw(), blocks);
   if (facts.stored == ms::tensor_datum::none && (c.has("tensor_scale") || c.has("tensor_encode"))) {
     c.fail("scheme " + q.scheme + " has no tensor scale");
   }
-  parse_expected(r, c, "scales", facts.scale_kind(), scale_count(facts, q.rows, q.cols, q.axis));
+  parse_expected(r, c, "scales", facts.scale_kind(), blocks);
   parse_expected(r, c, "codes", hex_kind::code(facts.element_bits), count);
   parse_expected(r, c, "tensor_scale", hex_kind::f32(), 1);
   parse_expected(r, c, "tensor_encode", hex_kind::f32(), 1);

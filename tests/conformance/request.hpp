@@ -49,6 +49,7 @@ struct quantize_request {
   std::optional<float> amax;
   int target = 0;  // the scheme's own
   std::vector<std::uint32_t> random;
+  std::vector<std::uint32_t> scale_random;  // one draw per block where the scheme draws for its scales, else none
 };
 
 // Codes and scales in the orientation of the file; scales are bytes, or the bits of a float.

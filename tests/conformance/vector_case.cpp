@@ -18,7 +18,8 @@ struct operation_keys {
 constexpr operation_keys operations[] = {
     {"encode", "format in in64 rounding overflow random", "codes"},
     {"decode", "format codes", "out"},
-    {"quantize", "scheme rows cols in amax axis rounding random target", "scales codes tensor_scale tensor_encode out"},
+    {"quantize", "scheme rows cols in amax axis rounding random scale_random target",
+     "scales codes tensor_scale tensor_encode out"},
     {"dequantize", "scheme rows cols axis codes scales amax tensor_encode tensor_scale", "out"},
     {"gemm", "scheme b_scheme m n k a_codes a_scales a_tensor_scale b_codes b_scales b_tensor_scale accumulate", "out"},
     {"pack", "bits codes", "bytes"},

@@ -20,8 +20,9 @@ namespace {
 
 using at::Tensor;
 
-quantize_request request_of(bool columns, const std::string& rounding, std::int64_t seed, std::int64_t stream,
-                            std::int64_t scale_stream, const std::optional<Tensor>& reference, std::int64_t target) {
+quantize_request request_of(const Tensor& x, bool columns, const std::string& rounding, std::int64_t seed,
+                            std::int64_t stream, std::int64_t scale_stream, const std::optional<Tensor>& reference,
+                            std::int64_t target) {
   quantize_request request;
   request.axis = columns ? ms::axis::col : ms::axis::row;
   request.rounding = rounding_named(rounding);
@@ -29,9 +30,10 @@ quantize_request request_of(bool columns, const std::string& rounding, std::int6
   request.scale_key = {static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(scale_stream)};
   if (reference) {
     TORCH_CHECK(reference->scalar_type() == at::kFloat && reference->numel() == 1, "reference: expected one float");
+    expect_same_device("reference", *reference, x);
     request.reference = reference->const_data_ptr<float>();
   }
-  request.target = static_cast<int>(target);
+  request.target = as_int("target", target);
   return request;
 }
 
@@ -41,7 +43,7 @@ std::tuple<Tensor, Tensor, Tensor> quantize(const Tensor& x, const std::string& 
                                             std::int64_t target, std::int64_t scale_stream) {
   const on_device guard(x);
   const packed p = quantize_packed(x.contiguous(), find_scheme(backend_of(x), scheme),
-                                   request_of(columns, rounding, seed, stream, scale_stream, reference, target));
+                                   request_of(x, columns, rounding, seed, stream, scale_stream, reference, target));
   return {p.codes, p.scales, p.datum};
 }
 
@@ -59,7 +61,7 @@ Tensor fake_quantize(const Tensor& x, const std::string& scheme, const std::opti
   const Tensor in = x.contiguous();
   Tensor out = at::empty_like(in);
   fake_quantize_to(in, out, find_scheme(backend_of(x), scheme),
-                   request_of(columns, rounding, seed, stream, scale_stream, reference, target), nullptr);
+                   request_of(x, columns, rounding, seed, stream, scale_stream, reference, target), nullptr);
   return out;
 }
 
@@ -75,7 +77,7 @@ Tensor gemm(const Tensor& a_codes, const Tensor& a_scales, const Tensor& a_datum
 Tensor hadamard(const Tensor& x, std::int64_t size, bool columns, at::IntArrayRef signs) {
   const on_device guard(x);
   ms::hadamard_options options;
-  options.size = static_cast<int>(size);
+  options.size = as_int("Hadamard size", size);
   options.axis = columns ? ms::axis::col : ms::axis::row;
   TORCH_CHECK(signs.size() <= 4, "signs: expected at most four words of 64 bits");
   for (std::size_t i = 0; i < signs.size(); ++i) options.signs.word[i] = static_cast<std::uint64_t>(signs[i]);

@@ -24,6 +24,17 @@ struct prepared {
 // The same quantized operand for the product that reduces over its other dimension. Its blocks are square.
 prepared turned(const prepared& p, bool is_vendor);
 
+const char* reduction_of(ms::gemm_role gemm) {
+  switch (gemm) {
+    case ms::gemm_role::fprop:
+      return "input features";
+    case ms::gemm_role::dgrad:
+      return "output features";
+    default:
+      return "tokens";
+  }
+}
+
 class layer_call {
  public:
   layer_call(const recipe_description& recipe, const Tensor& references, const Tensor& clock, std::int64_t seed,
@@ -56,7 +67,7 @@ class layer_call {
   prepared prepare(const Tensor& x, const operand_description& d, ms::axis along, ms::operand_role operand,
                    ms::gemm_role gemm) const {
     const scheme_operations& scheme = find_scheme(backend_of(x), d.scheme);
-    const quantize_request request = request_for(d, along, operand, gemm);
+    const quantize_request request = request_for(x, d, along, operand, gemm);
     prepared p;
     p.scheme = d.scheme;
     p.decoded.along = along;
@@ -86,8 +97,8 @@ class layer_call {
     a.decoded = {operand_memory(), Tensor(), axis::row};
     b.decoded = {operand_memory(), Tensor(), axis::col};
     fake_quantize_both_to(
-        m, a.decoded.values, b.decoded.values, scheme, request_for(first, axis::row, operand, first_gemm),
-        request_for(second, axis::col, operand, second_gemm), &a.decoded.multiplier, &b.decoded.multiplier);
+        m, a.decoded.values, b.decoded.values, scheme, request_for(m, first, axis::row, operand, first_gemm),
+        request_for(m, second, axis::col, operand, second_gemm), &a.decoded.multiplier, &b.decoded.multiplier);
     if (!scheme.facts().has_tensor_scale) a.decoded.multiplier = b.decoded.multiplier = Tensor();
     return {a, b};
   }
@@ -108,7 +119,7 @@ class layer_call {
     const scheme_operations& scheme = find_scheme(backend_of(m), first.scheme);
     prepared p;
     p.scheme = first.scheme;
-    p.codes = quantize_packed(m, scheme, request_for(first, axis::row, operand, gemm_role::fprop));
+    p.codes = quantize_packed(m, scheme, request_for(m, first, axis::row, operand, gemm_role::fprop));
     if (is_vendor_) p.decoded = decode_operand(p.codes, scheme);
     const Tensor values = decode(p.codes, scheme, axis::row, at::kFloat, nullptr);
     return {p, prepare(values, second, axis::col, operand, second_gemm)};
@@ -120,8 +131,13 @@ class layer_call {
   }
 
  private:
-  quantize_request request_for(const operand_description& d, ms::axis along, ms::operand_role operand,
+  quantize_request request_for(const Tensor& m, const operand_description& d, ms::axis along, ms::operand_role operand,
                                ms::gemm_role gemm) const {
+    if (const auto length = m.size(along == ms::axis::row ? 1 : 0); length % d.transform_size != 0) {
+      ms::detail::fail(reduction_of(gemm),
+                       "a multiple of " + std::to_string(d.transform_size) + " under " + recipe_.name,
+                       std::to_string(length));
+    }
     // A number drawn by the host is an argument of kernels, which a graph would repeat.
     const bool draws = d.rounding != rounding_kind::nearest_even || d.transform_is_drawn;
     if (draws && stream_offset_ == nullptr && is_captured(references_)) {
@@ -148,7 +164,7 @@ class layer_call {
     const auto which = static_cast<std::size_t>(operand);
     const bool holds = recipe_.scaling == scaling_kind::periodic || recipe_.scaling == scaling_kind::frozen;
     if (holds && d.reads_reference) request.reference = references_.const_data_ptr<float>() + which;
-    if (recipe_.takes_targets) request.target = static_cast<int>(targets_[which]);
+    if (recipe_.takes_targets) request.target = as_int("target", targets_[which]);
     return request;
   }
 
@@ -240,6 +256,8 @@ std::tuple<Tensor, std::vector<Tensor>> linear_forward(const Tensor& x_in, const
   const on_device guard(x_in);
   const recipe_description& recipe = find_recipe(recipe_name);
   const layer_call call(recipe, references, clock, seed, layer, targets, accumulation);
+  expect_same_device("weight", weight_in, x_in);
+  expect_same_device("references", references, x_in);
   const Tensor x = x_in.contiguous(), weight = weight_in.contiguous();
   if (x.dim() != 2 || weight.dim() != 2 || x.size(1) != weight.size(1)) {
     ms::detail::fail("X of a linear layer", "tokens x " + std::to_string(weight.size(-1)),
@@ -277,6 +295,7 @@ std::tuple<Tensor, Tensor> linear_backward(const Tensor& dy_in, const std::vecto
   const recipe_description& recipe = find_recipe(recipe_name);
   const layer_call call(recipe, references, saved.back(), seed, layer, targets, accumulation);
   const bool is_vendor = call.is_vendor();
+  expect_same_device("references", references, dy_in);
   const Tensor dy = dy_in.contiguous();
   const auto tokens = dy.size(0), out_features = dy.size(1);
   using ms::axis, ms::operand_role, ms::gemm_role;

@@ -50,6 +50,8 @@ packed_memory memory_of(const packed& p, const scheme_facts& facts) {
          is_contiguous_matrix(p.scales, block_rows, block_cols) && p.scales.element_size() == facts.scale_bytes,
          "a contiguous tensor, " + ms::detail::shape_text(block_rows, block_cols), p.scales);
   expect("datum", p.datum.scalar_type() == at::kFloat && p.datum.numel() == 1, "one float", p.datum);
+  expect_same_device("scales", p.scales, p.codes);
+  expect_same_device("datum", p.datum, p.codes);
   return {p.codes.data_ptr<std::uint8_t>(), p.scales.data_ptr(), p.datum.data_ptr<float>(), p.rows, p.cols};
 }
 
@@ -95,6 +97,16 @@ matrix_memory memory_of(const Tensor& t) {
   expect("tensor", t.dim() == 2 && t.is_contiguous(), "a contiguous matrix", t);
   expect("tensor", t.scalar_type() == at::kFloat || t.scalar_type() == at::kBFloat16, "FP32 or BF16", t);
   return {t.data_ptr(), t.scalar_type() == at::kFloat ? element_type::f32 : element_type::bf16, t.size(0), t.size(1)};
+}
+
+int as_int(const char* what, std::int64_t value) {
+  const auto narrow = static_cast<int>(value);
+  if (narrow != value) ms::detail::fail(what, "a number of 32 bits", std::to_string(value));
+  return narrow;
+}
+
+void expect_same_device(const char* what, const Tensor& t, const Tensor& other) {
+  if (t.device() != other.device()) ms::detail::fail(what, "a tensor on " + other.device().str(), t.device().str());
 }
 
 rounding_kind rounding_named(const std::string& name) {
@@ -179,6 +191,7 @@ Tensor multiply_packed(const packed& a, const std::string& a_scheme, const packe
   const scheme_operations& sa = find_scheme(where, a_scheme);
   const scheme_operations& sb = find_scheme(where, b_scheme);
   if (a.cols != b.cols) ms::detail::fail("depth of a product", std::to_string(a.cols), std::to_string(b.cols));
+  expect_same_device("second operand", b.codes, a.codes);
   if (accumulation == "vendor") {
     return multiply_decoded(decode_operand(a, sa), decode_operand(b, sb), dtype);
   }

@@ -48,6 +48,10 @@ backend backend_of(const at::Tensor&);
 place place_of(const at::Tensor&);
 matrix_memory memory_of(const at::Tensor&);
 rounding_kind rounding_named(const std::string&);
+// What torch passes in 64 bits, to what takes an int; an error that names `what` unless it fits.
+int as_int(const char* what, std::int64_t value);
+// An error that names `what` unless it is where `other` is.
+void expect_same_device(const char* what, const at::Tensor&, const at::Tensor& other);
 
 // x is contiguous, FP32 or BF16, two-dimensional. Where the request has no reference and the scheme wants one, it is
 // x's own amax.

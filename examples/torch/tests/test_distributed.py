@@ -7,12 +7,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from test_linear import Model
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import microscale_torch as ms
 from microscale_torch import linear
+from test_linear import Model
 
 STEPS, PERIOD = 5, 2
 
@@ -102,7 +103,7 @@ def test_two_processes_are_one(recipe, wrap, tmp_path):
         assert a["reductions"] == []
 
     # One process, the two halves as micro-batches: the same loss but for how each half's draws and amax fall out.
-    model, trained, optimizer = build(recipe, None)
+    _, trained, optimizer = build(recipe, None)
     losses = []
     for step in range(STEPS):
         total = 0.0
@@ -119,3 +120,37 @@ def test_two_processes_are_one(recipe, wrap, tmp_path):
     if recipe == "ue5m3":
         # The two ranks' maximum is that of the whole batch; one process sampled its first micro-batch alone.
         assert bool((a["references"][:, 1] > 0).all())
+
+
+def checkpointing_worker(rank, port, out):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    equal = {}
+    for recipe, wrap in (("ue5m3", "ddp"), ("ue5m3", "fsdp"), ("nvfp4_everywhere", "fsdp")):
+        trained = []
+        for again in (False, True):
+            model, called, optimizer = build(recipe, wrap)
+            for step in range(2):
+                losses = []
+                for part in range(2):
+                    tokens = batch(2 * step + part)[4 * rank : 4 * rank + 4]
+                    how = (called, tokens)
+                    losses.append(checkpoint(loss_of, *how, use_reentrant=False) if again else loss_of(*how))
+                    if wrap == "ddp":  # which wants each backward pass before the next forward pass
+                        losses.pop().backward()
+                for loss in losses:
+                    loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            trained.append([p.full_tensor() if wrap == "fsdp" else p.data for p in model.parameters()])
+        equal[recipe, wrap] = all(torch.equal(a, b) for a, b in zip(*trained, strict=True))
+    dist.destroy_process_group()
+    torch.save(equal, out + str(rank))
+
+
+def test_a_checkpointed_model_is_itself_on_every_rank(tmp_path):
+    mp.spawn(checkpointing_worker, (free_port(), str(tmp_path / "rank")), nprocs=2)
+    for rank in range(2):
+        equal = torch.load(tmp_path / f"rank{rank}")
+        assert len(equal) == 3 and all(equal.values()), equal

@@ -4,16 +4,17 @@ import copy
 import gc
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
-from test_linear import on_a_gpu, operands
-from test_ops import bits
 from torch import nn
 
 import microscale_torch as ms
 from microscale_torch import _C, graph
 from microscale_torch.graph import without_collection
+from test_linear import on_a_gpu, operands
+from test_ops import bits
 
 PERIOD, PARTS = 3, 2
 QUANTIZING = [r for r in ms.recipes() if ms.ops.describe_recipe(r)["fprop"] is not None]
@@ -160,7 +161,7 @@ def test_no_garbage_is_collected_while_a_graph_is_recorded():
 class FakeGraph:
     """On the CPU, in the place of torch.cuda.CUDAGraph: what is recorded runs at once, and the first replay is that."""
 
-    recordings = []
+    recordings: ClassVar = []
 
     def replay(self):
         pass

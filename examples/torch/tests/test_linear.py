@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import torch
-from test_ops import DEVICES, bits, same
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import microscale_torch as ms
 from microscale_torch import _C
+from test_ops import DEVICES, bits, same
 
 STEPS = 3
 QUANTIZING = [r for r in ms.recipes() if ms.ops.describe_recipe(r)["fprop"] is not None]
@@ -193,7 +193,7 @@ class Checkpointed(Model):
     def forward(self, tokens):
         x = self.embedding(tokens)
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False, **self.how)
+            x = checkpoint(block, x, **{"use_reentrant": False, **self.how})
         return self.head(x)
 
 
@@ -227,6 +227,192 @@ def test_convert_keeps_parameters_and_exempts_the_head():
     assert len({m.number for m in model.modules() if isinstance(m, ms.Linear)}) == 4
     with pytest.raises(ValueError, match="linear layers"):
         ms.convert(nn.ReLU(), "ue5m3")
+
+
+def test_a_failed_convert_leaves_the_model_as_it_was():
+    def position(name, count):
+        return ms.Position("mlp_up" if name != "head" else "mlp", 0, count)
+
+    for how, message in (
+        ({"position": position}, "role: expected one of embedding, .*, got mlp"),
+        ({"position": lambda *_: ms.Position("mlp_up", 2, 2)}, "index: expected a block of 2, from 0, got 2"),
+        ({"accumulation": "fast"}, "accumulation: expected one of vendor, .*, got fast"),
+        ({"period": 0}, "period: expected a whole number, 1 or more, got 0"),
+        ({"targets": {"dY": 448}}, "targets: expected some of activation, weight, output_gradient, got dY"),
+        ({"targets": {"weight": -5}}, "targets: expected whole numbers"),
+        ({"targets": 448}, "targets: expected {operand: target}, got 448"),
+        ({"seed": 1 << 64}, "seed: expected a whole number of 64 bits"),
+    ):
+        model = Model()
+        before = list(model.modules())
+        with pytest.raises(ValueError, match=message):
+            ms.convert(model, "ue5m3", **how)
+        assert list(model.modules()) == before and not model._forward_pre_hooks
+        assert not hasattr(model, "microscale_clock")
+    for recipe, how, message in (
+        ("nvfp5", {}, "recipe: expected one of those that recipes"),
+        ("nvfp4", {"period": 50}, "period: expected none under nvfp4"),
+        ("nvfp4", {"targets": {"weight": 448}}, "targets: expected none under nvfp4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ms.convert(Model(), recipe, **how)
+    with pytest.raises(ValueError, match="Linear.from_linear"):
+        ms.convert(nn.Linear(16, 16), "ue5m3")
+
+
+def test_a_model_converted_twice_has_one_clock():
+    model = ms.convert(Model(), "ue5m3", select=lambda name, _: name.endswith("up"), seed=4)
+    ms.convert(model, "nvfp4_everywhere", select=lambda name, _: name.endswith("down"))
+    layers = [m for m in model.modules() if isinstance(m, ms.Linear)]
+    assert [m.recipe for m in layers] == ["ue5m3", "nvfp4_everywhere"] * 2
+    assert sorted(m.number for m in layers) == [0, 1, 2, 3] and all(m.count == 2 for m in layers)
+    assert all(m.clock is model.microscale_clock for m in layers) and model.microscale_clock.seed == 4
+    model(torch.zeros(1, 16, dtype=torch.int64)).sum().backward()
+    assert model.microscale_clock.forwards == 1
+    with pytest.raises(ValueError, match="expected the seed 4 that this model has, got 5"):
+        ms.convert(model, "bf16", seed=5)
+    ms.convert(model, "bf16")
+    with pytest.raises(ValueError, match="not converted yet"):
+        ms.convert(model, "bf16")
+
+
+def test_a_shared_layer_is_converted_wherever_it_is_used():
+    layer = nn.Linear(16, 16)
+    model = ms.convert(nn.Sequential(layer, nn.ReLU(), layer, nn.Sequential(layer)), "ue5m3")
+    assert isinstance(model[0], ms.Linear) and model[0] is model[2] and model[0] is model[3][0]
+    assert model[0].weight is layer.weight and len(list(model.parameters())) == 2
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def test_what_nn_linear_does_not_compute_is_left_alone():
+    model = nn.Sequential(nn.Linear(16, 16), Doubled(16, 16), nn.MultiheadAttention(16, 2))
+    ms.convert(model, "nvfp4_everywhere")
+    kinds = [type(m) for m in model.modules() if isinstance(m, nn.Linear)]
+    assert kinds == [ms.Linear, Doubled, nn.modules.linear.NonDynamicallyQuantizableLinear]
+    for layer, what in (
+        (torch.nn.utils.parametrizations.weight_norm(nn.Linear(16, 16)), "parametrized"),
+        (nn.LazyLinear(16), "not initialized yet"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            ms.convert(nn.Sequential(layer), "ue5m3")
+
+
+def test_hooks_stay():
+    model, calls = nn.Sequential(nn.Linear(16, 16)), []
+    forward = model[0].register_forward_hook(lambda *_: calls.append("forward"))
+    model[0].register_full_backward_hook(lambda *_: calls.append("backward"))
+    ms.convert(model, "nvfp4_everywhere")
+    for expected in (["forward", "backward"], ["backward"]):
+        model(torch.randn(16, 16, requires_grad=True)).sum().backward()
+        assert calls == expected
+        calls.clear()
+        forward.remove()
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_an_evaluation_of_torch_s_encoder_runs_the_converted_layers(nested):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+    x, padding = torch.randn(4, 16, 32), torch.zeros(4, 16, dtype=torch.bool)
+    padding[:, 12:] = True
+    plain = model(x, src_key_padding_mask=padding)
+    ms.convert(model, "nvfp4_everywhere")
+    trained = model(x, src_key_padding_mask=padding)
+    with torch.no_grad():
+        evaluated = model.eval()(x, src_key_padding_mask=padding)
+    assert torch.equal(evaluated, trained) and not torch.equal(trained, plain)
+
+
+def test_references_stay_fp32_in_a_bf16_model():
+    model, optimizer = fresh()
+    train(model, optimizer, 1)
+    layer = model.blocks[0].up
+    held = layer.references.clone()
+    model.to(torch.bfloat16)
+    assert layer.weight.dtype == torch.bfloat16
+    assert layer.references.dtype == torch.float32 and torch.equal(layer.references, held)
+    assert torch.isfinite(torch.tensor(train(model, torch.optim.AdamW(model.parameters()), 2))).all()
+
+
+def test_a_model_that_is_made_without_memory_is_trained_from_a_checkpoint():
+    model, optimizer = fresh(period=2)
+    train(model, optimizer, 1)
+    with torch.device("meta"):
+        other = ms.convert(Model(), "ue5m3", period=2)
+        assert other(torch.zeros(1, 4, dtype=torch.int64)).shape == (1, 4, 32)
+    other.to_empty(device="cpu").load_state_dict(copy.deepcopy(model.state_dict()))
+    runs = [train(m, torch.optim.SGD(m.parameters(), lr=0.1), 3, first=1) for m in (model, other)]
+    assert runs[0] == runs[1]
+
+
+def test_a_whole_model_can_be_saved_between_the_micro_batches_of_a_step(tmp_path):
+    model, _ = fresh("nvfp4_everywhere")
+    tokens = torch.zeros(1, 16, dtype=torch.int64)
+    model(tokens).sum().backward()
+    torch.save(model, tmp_path / "model")
+    other = torch.load(tmp_path / "model", weights_only=False)
+    assert other.microscale_clock.passes is None  # another process counts its nodes anew
+    for m in (model, other):
+        m.zero_grad()
+        m(tokens).sum().backward()
+        assert m.microscale_clock.micro_batch == 1
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_a_checkpoint_of_a_model_that_was_not_converted_leaves_references_to_be_taken():
+    plain, (model, optimizer) = Model(), fresh()
+    missing, unexpected = model.load_state_dict(plain.state_dict(), strict=False)
+    assert missing and not unexpected and all(k.endswith(("references", "_extra_state")) for k in missing)
+    assert torch.equal(model.head.weight, plain.head.weight) and model.blocks[0].up.sampled.tolist() == [0, 0, 0]
+    train(model, optimizer, 1)
+    assert model.blocks[0].up.sampled.tolist() == [1, 1, 1]
+
+
+def test_layers_say_what_they_take():
+    layer, drawing = ms.Linear(64, 32, recipe="ue5m3"), ms.Linear(64, 32, recipe="nvfp4_everywhere")
+    for x in (torch.ones(4, 63), torch.ones(4, 32), torch.ones(())):
+        with pytest.raises(ValueError, match="X of a linear layer: expected 64 features, got"):
+            layer(x)
+    for dtype in (torch.float16, torch.float64, torch.int64):
+        with pytest.raises(TypeError, match=f"expected torch.float32 or torch.bfloat16, got {dtype}"):
+            layer(torch.ones(4, 64).to(dtype))
+    with (
+        torch.autocast("cpu", torch.float16),
+        pytest.raises(TypeError, match="autocast: expected .* got torch.float16"),
+    ):
+        layer(torch.ones(4, 64))
+    for other, x, message in (
+        (drawing, torch.ones(7, 64), "tokens: expected a multiple of 16 under nvfp4_everywhere, got 7"),
+        (ms.Linear(63, 32, recipe="ufp4"), torch.ones(16, 63), "input features: expected .* under ufp4, got 63"),
+        (
+            ms.Linear(64, 33, recipe="quartet2"),
+            torch.ones(32, 64, requires_grad=True),
+            "output features: expected a multiple of 32 under quartet2, got 33",
+        ),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            other(x).sum().backward()
+
+
+def test_there_is_no_second_derivative():
+    x = torch.randn(16, 64, requires_grad=True)
+    dx = torch.autograd.grad(ms.Linear(64, 32, recipe="ue5m3")(x).square().sum(), x, create_graph=True)[0]
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        dx.sum().backward()
+
+
+@pytest.mark.parametrize("tokens", [0, 16])
+def test_a_layer_without_inputs_is_its_bias(tokens):
+    with pytest.warns(UserWarning, match="zero-element"):
+        layer = ms.Linear(0, 32, recipe="ue5m3")
+    y = layer(torch.empty(tokens, 0))
+    y.sum().backward()
+    assert torch.equal(y, layer.bias.expand(tokens, 32)) and layer.weight.grad.shape == (32, 0)
 
 
 def test_names_tell_roles():
@@ -345,15 +531,77 @@ def trained_in_pairs(model, whole, alternately, how):
 
 @pytest.mark.parametrize("alternately", [True, False])
 @pytest.mark.parametrize("recipe", ["ue5m3", "nvfp4_everywhere", "ufp4", "quartet2"])
-def test_checkpointed_parts_draw_as_of_their_forward_pass(recipe, alternately):
-    seen = []
-    for kind, whole in ((Model, False), (Checkpointed, False), (Model, True)):
+def test_what_is_checkpointed_draws_as_of_its_forward_pass(recipe, alternately):
+    def trained(kind, whole, told):
         torch.manual_seed(0)
         model = ms.convert(kind(), recipe, **({"period": 2} if recipe == "ue5m3" else {}))
-        model.how = {} if alternately and not whole else {"context_fn": model.microscale_clock.contexts}
-        seen.append(trained_in_pairs(model, whole, alternately, model.how))
-    for other in seen[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(seen[0], other, strict=True))
+        model.how = {"context_fn": model.microscale_clock.contexts} if told else {}
+        return trained_in_pairs(model, whole, alternately, model.how)
+
+    expected = trained(Model, False, False)
+    for kind, whole in ((Checkpointed, False), (Model, True), (Checkpointed, True)):
+        for told in (False, True):
+            got = trained(kind, whole, told)
+            assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True)), (kind, whole, told)
+
+
+def test_reentrant_checkpoints_are_the_same_or_refused():
+    trained = []
+    for kind in (Model, Checkpointed):
+        torch.manual_seed(0)
+        model = ms.convert(kind(), "nvfp4_everywhere")
+        model.how = {"use_reentrant": True}
+        train(model, torch.optim.AdamW(model.parameters(), lr=1e-2), 3)
+        trained.append(list(model.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(*trained, strict=True))
+
+    tokens, one = torch.zeros(1, 16, dtype=torch.int64), torch.ones(1, requires_grad=True)
+    model = ms.convert(Model(), "nvfp4_everywhere")
+    y = checkpoint(lambda x: model(tokens) * x, one, use_reentrant=True)
+    with pytest.raises(RuntimeError, match="use_reentrant=False, context_fn=model.microscale_clock.contexts"):
+        y.sum().backward()
+    model = ms.convert(Checkpointed(), "ue5m3")  # whose first step takes references
+    model.how = {"use_reentrant": True}
+    with pytest.raises(RuntimeError, match="use_reentrant=False in a step that takes references"):
+        model(tokens).sum().backward()
+
+
+def test_a_forward_pass_of_another_step_is_computed_again_as_of_it_or_not_at_all():
+    tokens = torch.arange(16)[None]
+    for told in (True, False):
+        model, _ = fresh("nvfp4_everywhere")
+        how = {"context_fn": model.microscale_clock.contexts} if told else {}
+        y = checkpoint(model, tokens, use_reentrant=False, **how)
+        model.microscale_clock.end_step()
+        if not told:
+            with pytest.raises(RuntimeError, match="of this step"):
+                y.sum().backward()
+            continue
+        y.sum().backward()
+        expected, _ = fresh("nvfp4_everywhere")
+        expected(tokens).sum().backward()
+        assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), expected.parameters()))
+
+
+def test_a_compiled_model_is_computed_again_as_it_was():
+    trained = []
+    for compiled in (False, True):
+        torch._dynamo.reset()
+        model, _ = fresh("nvfp4_everywhere")
+        called = torch.compile(model, backend="aot_eager") if compiled else model
+        losses = []
+        for part in range(2):  # both backward passes follow both forward passes
+            tokens = torch.randint(0, 32, (4, 16), generator=torch.Generator().manual_seed(part))
+            if compiled:
+                model.microscale_clock.begin_forward()
+                y = checkpoint(called, tokens, use_reentrant=False, context_fn=model.microscale_clock.contexts)
+            else:
+                y = called(tokens)
+            losses.append(y.logsumexp(-1).mean())
+        for loss in losses:
+            loss.backward()
+        trained.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*trained, strict=True))
 
 
 def test_a_copy_has_a_clock_of_its_own():
@@ -411,6 +659,18 @@ def test_compiled_training_is_eager_training(recipe):
         losses += train(compiled, optimizer, 1, first=i)
     assert losses == expected
     assert torch._dynamo.utils.counters["graph_break"] == {}
+
+
+def test_a_compiled_evaluation_takes_any_number_of_tokens():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    layer = ms.Linear(64, 32, recipe="ue5m3")
+    compiled = torch.compile(layer, backend="aot_eager", dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for tokens in (7, 9, 40):
+            x = torch.randn(tokens, 2, 64)
+            assert torch.equal(compiled(x), layer(x))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 on_a_gpu = pytest.mark.skipif(len(DEVICES) < 2, reason="no GPU here")

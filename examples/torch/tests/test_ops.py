@@ -152,7 +152,66 @@ def test_the_gradient_passes_straight_through():
     assert torch.equal(x.grad, dy)
 
 
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("size,signs", [(16, []), (16, [0x8009]), (64, [1 << 63 | 5]), (256, [3, 0, 0, 1 << 63])])
+def test_the_gradient_of_a_transform_is_its_transpose(size, signs, columns):
+    # Sums of integers below 2^24 are exact; 16, 64 and 256 have exact roots.
+    g = torch.Generator().manual_seed(0)
+    x, dy = (torch.randint(-8, 9, (size, 2 * size), generator=g).float() for _ in range(2))
+    if columns:
+        x, dy = x.t().contiguous(), dy.t().contiguous()
+    x.requires_grad_()
+    y = ms.hadamard(x, size, columns=columns, signs=signs)
+    matrix = ms.hadamard(torch.eye(2 * size), size, signs=signs)  # of which row i is what becomes of unit i
+    assert torch.equal(y, matrix.t() @ x if columns else x @ matrix)
+    y.backward(dy)
+    assert torch.equal(x.grad, matrix @ dy if columns else dy @ matrix.t())
+
+
+def test_what_has_no_gradient_says_so():
+    x = torch.randn(4, 16, requires_grad=True)
+    q = ms.quantize(x, "nvfp4")
+    for y, name in ((ms.dequantize(q), "dequantize"), (ms.gemm(q, q), "gemm"), (ms.amax(x), "amax"),
+                    (q.datum, "quantize")):  # fmt: skip
+        with pytest.raises(RuntimeError, match=f"{name} has no gradient: expected fake_quantize"):
+            y.sum().backward()
+
+
+def test_seeds_and_streams_are_words_with_a_sign_or_without():
+    x = torch.randn(16, 64, generator=torch.Generator().manual_seed(1))
+    for name in ("seed", "stream"):
+        for function, part in ((ms.quantize, lambda q: q.codes), (ms.fake_quantize, lambda y: y)):
+            a, b, c = (
+                part(function(x, "nvfp4", rounding="stochastic_floor8", **{name: word})) for word in (-1, 2**64 - 1, 1)
+            )
+            assert same(a, b) and not same(a, c)
+            for word in (2**64, -(2**63) - 1, 1.5, None):
+                with pytest.raises(ValueError, match=f"{name}: expected a whole number of 64 bits"):
+                    function(x, "nvfp4", **{name: word})
+    assert same(ms.hadamard(x, signs=[-1]), ms.hadamard(x, signs=[2**64 - 1]))
+    with pytest.raises(ValueError, match="signs: expected"):
+        ms.hadamard(x, signs=[2**64])
+
+
+def test_a_quantized_matrix_is_saved_and_loaded(tmp_path):
+    q = ms.quantize(torch.randn(16, 64), "ue5m3_fp4", columns=True)
+    torch.save({"w": q}, tmp_path / "q")
+    assert same(ms.dequantize(torch.load(tmp_path / "q")["w"]), ms.dequantize(q))
+
+
 def test_errors_say_what_was_expected():
+    x = torch.ones(2, 16)
+    with pytest.raises(RuntimeError, match="target: expected a number of 32 bits, got 4294967744"):
+        ms.quantize(x, "ue5m3_fp4", target=2**32 + 448)
+    with pytest.raises(RuntimeError, match="Hadamard size: expected a number of 32 bits"):
+        ms.hadamard(x, 2**32 + 16)
+    elsewhere = torch.ones(1, device="meta")
+    for function in (ms.quantize, ms.fake_quantize):
+        with pytest.raises(RuntimeError, match="reference: expected a tensor on cpu, got meta"):
+            function(x, "nvfp4", reference=elsewhere)
+    q = ms.quantize(x, "nvfp4")
+    with pytest.raises(RuntimeError, match="second operand: expected a tensor on cpu, got meta"):
+        ms.gemm(q, ms.quantize(x.to("meta"), "nvfp4"))
     with pytest.raises(RuntimeError, match="scheme: expected .* built with"):
         ms.quantize(torch.ones(2, 2), "nvfp5")
     with pytest.raises(RuntimeError, match="rounding"):

@@ -11,9 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils import _pytree as pytree
 
 from microscale_torch import _C
-from microscale_torch.linear import Linear, is_due
-
-_MOST_FORWARDS = 1 << 10  # of a step: the micro-batches that random_stream tells apart
+from microscale_torch.linear import MOST_FORWARDS, Linear, is_due
 
 
 @dataclass
@@ -153,7 +151,7 @@ class GraphedStep:
 
     def _begin(self, device):
         self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
-        numbers = [_C.stream_offset(0, j) for j in range(_MOST_FORWARDS)]
+        numbers = [_C.stream_offset(0, j) for j in range(MOST_FORWARDS)]
         self._micro_batches = torch.tensor(numbers, device=device)
         self._slots = torch.empty_like(self._micro_batches)  # where kernels find the stream offset of each micro-batch
 

@@ -2,15 +2,18 @@
 
 import contextlib
 import weakref
+from collections import deque
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import CheckpointFunction
 
 from microscale_torch import _C
-from microscale_torch.ops import amax, describe_recipe
+from microscale_torch.ops import amax, as_word, describe_recipe
 
 ROLES = (
     "embedding",
@@ -24,7 +27,23 @@ ROLES = (
     "attention_v",
 )  # layer_role of recipe/recipe.hpp, in its order
 OPERANDS = ("activation", "weight", "output_gradient")
+ACCUMULATIONS = ("vendor", "exact_f32", "f32_blocks", "blackwell_k64")
 AMAX_RANGE = "microscale amax all_reduce"  # what a profile calls the reduction of a sampled amax over ranks
+MOST_FORWARDS = 1 << 10  # of a step: the micro-batches that random_stream tells apart
+
+
+def in_backward_pass():
+    """Whether this thread runs nodes of autograd: a forward pass there is one that is computed again."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _is_reentrant():
+    return getattr(torch._C._current_autograd_node(), "_forward_cls", None) is CheckpointFunction
+
+
+def _on_cpu(numbers):
+    """What the host reads without waiting, whatever torch's default device is."""
+    return torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
 
 class Clock:
@@ -36,13 +55,18 @@ class Clock:
     """
 
     def __init__(self, seed=0):
-        self.seed = seed
+        self.seed = as_word("seed", seed)
         self.step = 1
         self.micro_batch = 0
         self.forwards = 0  # of this step
-        self.tensor = torch.tensor([1, 0])
+        self.tensor = _on_cpu([1, 0])
         self.slots = None  # in a step of GraphedStep: on the GPU, the stream offset of each forward
         self.is_again = False  # within contexts(): a forward pass there is no other micro-batch
+        self.passes = None  # of this step: the number of autograd's next node when each began, and its `tensor`
+
+    def __getstate__(self):
+        # The nodes of a copy's forward passes are others.
+        return {**self.__dict__, "slots": None, "passes": None}
 
     def begin_forward(self):
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -51,14 +75,22 @@ class Clock:
             slot = self.forwards % len(self.slots)  # streams tell no more micro-batches apart
             self.tensor = self.slots[slot : slot + 1]
         self.forwards += 1
+        if self.passes is None:
+            self.passes = deque(maxlen=MOST_FORWARDS)
+        self.passes.append((torch.autograd._get_sequence_nr(), self.tensor))
 
     def end_step(self):
+        self._begin_step(self.step + 1)
+
+    def _begin_step(self, step):
         self.forwards = 0
-        self.set(self.step + 1)
+        if self.passes is not None:
+            self.passes.clear()
+        self.set(step)
 
     def set(self, step, micro_batch=0):
         self.step, self.micro_batch = step, micro_batch
-        self.tensor = torch.tensor([step, micro_batch])  # a new one: backward passes hold the old
+        self.tensor = _on_cpu([step, micro_batch])  # a new one: backward passes hold the old
 
     @contextlib.contextmanager
     def reading(self, slots):
@@ -72,9 +104,32 @@ class Clock:
             self.slots = None
             self.set(self.step, self.micro_batch)
 
+    def now(self):
+        """What a forward pass of a layer draws as of: where the clock stands or, of a pass that is computed again for a
+        backward pass, where it stood at the first time.
+        """
+        if self.is_again or self.passes is None or not in_backward_pass() or _is_reentrant():
+            return self.tensor
+        return self.first_time()
+
+    def first_time(self):
+        """Where the clock stood when what this backward pass computes again was computed first: it made the node of
+        autograd that runs now. Under use_reentrant=True it made none.
+        """
+        if not _is_reentrant():
+            number = torch._C._current_autograd_node()._sequence_nr()
+            for began, tensor in reversed(self.passes or ()):
+                if began <= number:
+                    return tensor
+        raise RuntimeError(
+            "torch.utils.checkpoint: expected to compute a forward pass of this step again, got one that was not counted "
+            "in it; pass use_reentrant=False, context_fn=model.microscale_clock.contexts"
+        )
+
     def contexts(self):
         """For torch.utils.checkpoint as its context_fn: what is computed again for a backward pass, a part of the model
-        or all of it, draws as of its own forward pass, whichever came since.
+        or all of it, draws as of its own forward pass, whichever came since. now() does without, but not in compiled
+        code, nor once the step has ended.
         """
         first = _FirstTime(self)
         return first, _Again(first)
@@ -84,8 +139,7 @@ class Clock:
 
     def load_state_dict(self, state):
         self.seed = int(state["seed"])
-        self.forwards = 0
-        self.set(int(state["step"]))
+        self._begin_step(int(state["step"]))
 
 
 class _FirstTime:
@@ -117,6 +171,11 @@ class _Again:
     def __exit__(self, *_):
         clock = self.first.clock
         clock.tensor, clock.is_again = self.now
+
+
+def _check(what, holds, expected, got):
+    if not holds:
+        raise ValueError(f"{what}: expected {expected}, got {got}")
 
 
 def is_due(held, step, period, first_step):
@@ -166,9 +225,10 @@ def sample_weights(model):
     """
     due = {}
     for layer in model.modules():
-        if isinstance(layer, Linear) and layer.scaling == "periodic" and not isinstance(layer.weight, DTensor):
-            if is_due(int(layer.sampled[1]), layer.clock.step, layer.period, layer.first_step):
-                due.setdefault((layer.group, layer.weight.device), []).append(layer)
+        if not isinstance(layer, Linear) or layer.scaling != "periodic" or isinstance(layer.weight, DTensor):
+            continue
+        if is_due(int(layer.sampled[1]), layer.clock.step, layer.period, layer.first_step):
+            due.setdefault((layer.group, layer.weight.device), []).append(layer)
     for (group, _), layers in due.items():
         own = torch.cat([amax(layer.weight) for layer in layers])
         _reduce(own, group)
@@ -237,6 +297,7 @@ class _Product(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy):
         saved, layer = list(ctx.saved_tensors), ctx.layer
         references, sampled, clock = ctx.state
@@ -256,52 +317,72 @@ class Linear(nn.Linear):
     role, index, count say where the layer stands (the recipe exempts some), `number` tells its random draws from those
     of other layers. Weights stay in their own precision (FP32 masters); operands of exempt layers are BF16. `period`
     and `targets` ({operand: target}) are what a recipe leaves to the run; `accumulation` is one of `vendor` (BF16
-    tensor cores over decoded operands), `exact_f32`, `f32_blocks`, `blackwell_k64`.
+    tensor cores over decoded operands), `exact_f32`, `f32_blocks`, `blackwell_k64`. Inputs are FP32 or BF16, or anything
+    that autocast to BF16 meets; there is no second derivative.
     """
 
-    def __init__(
-        self, in_features, out_features, bias=True, *, recipe, role="mlp_up", index=0, count=1, number=0, clock=None,
-        period=None, targets=None, accumulation="vendor", device=None, dtype=None,
-    ):  # fmt: skip
+    def __init__(self, in_features, out_features, bias=True, *, recipe, device=None, dtype=None, **how):
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
-        self._configure(recipe, role, index, count, number, clock or Clock(), period, targets, accumulation)
+        self._configure(recipe, **how)
 
     @classmethod
-    def from_linear(cls, linear, **how):
-        """The same parameters in a new layer."""
+    def from_linear(cls, linear, *, recipe, **how):
+        """The same parameters, and hooks, in a new layer."""
+        weight = linear._parameters.get("weight")
+        if weight is None or isinstance(weight, nn.parameter.UninitializedParameter):
+            raise ValueError(
+                "from_linear: expected a layer whose weight is a parameter, got one that is "
+                + ("parametrized" if weight is None else "not initialized yet: call it once")
+            )
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
+        layer.__dict__.update({k: v for k, v in linear.__dict__.items() if "_hook" in k})  # which handles remove from
         layer.in_features, layer.out_features = linear.in_features, linear.out_features
-        layer.weight, layer.bias = linear.weight, linear.bias
-        defaults = {"role": "mlp_up", "index": 0, "count": 1, "number": 0, "clock": None, "period": None,
-                    "targets": None, "accumulation": "vendor"}  # fmt: skip
-        how = {**defaults, **how}
-        how["clock"] = how["clock"] or Clock()
-        layer._configure(**how)
+        layer.weight, layer.bias = weight, linear.bias
+        layer._configure(recipe, **how)
         layer.training = linear.training
         return layer
 
-    def _configure(self, recipe, role, index, count, number, clock, period, targets, accumulation):
+    def _configure(
+        self, recipe, role="mlp_up", index=0, count=1, number=0, clock=None, period=None, targets=None,
+        accumulation="vendor",
+    ):  # fmt: skip
+        _check("role", role in ROLES, f"one of {', '.join(ROLES)}", role)
+        _check("index", 0 <= index < count, f"a block of {count}, from 0", index)
+        _check("accumulation", accumulation in ACCUMULATIONS, f"one of {', '.join(ACCUMULATIONS)}", accumulation)
+        _check("recipe", recipe in _C.recipes(), "one of those that recipes() lists", recipe)
+        described = describe_recipe(recipe)
+        if period is not None:
+            _check("period", described["scaling"] == "periodic", f"none under {recipe}, which holds nothing", period)
+            _check("period", isinstance(period, int) and period >= 1, "a whole number, 1 or more", period)
+        _check("targets", targets is None or isinstance(targets, dict), "{operand: target}", targets)
+        for operand, target in (targets or {}).items():
+            _check("targets", described["takes_targets"], f"none under {recipe}", targets)
+            _check("targets", operand in OPERANDS, f"some of {', '.join(OPERANDS)}", operand)
+            _check("targets", isinstance(target, int) and target >= 1, "whole numbers, 1 or more", target)
         where = (ROLES.index(role), index, count)
         self._recipe = recipe
-        described = describe_recipe(recipe)
         if _C.uses_alternative(recipe, *where):
             self._recipe = described["alternative"]
             described = describe_recipe(self._recipe)
-        self.role, self.index, self.count, self.number, self.clock = role, index, count, number, clock
+        self.role, self.index, self.count, self.number, self.clock = role, index, count, number, clock or Clock()
         self.accumulation = accumulation
         self.is_quantized = described["fprop"] is not None and not _C.high_precision(self._recipe, *where)
         self.scaling = described["scaling"] if self.is_quantized else "none"
         self.period = described["period"] if period is None else period
         self.first_step = described["first_step"]
-        if self.scaling == "periodic" and self.period < 1:
-            raise ValueError(f"period: expected 1 or more, got {self.period}")
-        if targets and not described["takes_targets"]:
-            raise ValueError(f"recipe {self._recipe} takes no targets")
         self.targets = [(targets or {}).get(operand, 0) for operand in OPERANDS]
         self.group = "world"
-        self.sampled = torch.zeros(3, dtype=torch.int64)  # when each reference was taken; 0 is never
-        self.register_buffer("references", torch.zeros(3, device=self.weight.device), persistent=self.carries_state)
+        self.sampled = _on_cpu([0, 0, 0])  # when each reference was taken; 0 is never
+        zeros = torch.zeros(3, dtype=torch.float32, device=self.weight.device)
+        self.register_buffer("references", zeros, persistent=self.carries_state)
+
+    def _apply(self, fn, recurse=True):
+        held = self.references
+        super()._apply(fn, recurse)
+        if self.references.dtype != torch.float32:  # as after model.bfloat16(), which is for parameters
+            self.references = held.to(self.references.device)
+        return self
 
     @property
     def recipe(self):
@@ -327,6 +408,11 @@ class Linear(nn.Linear):
                 )
             else:
                 step = self.clock.step if clock.is_cuda else int(clock[0])  # GraphedStep's, within this step
+                if which < 2 and in_backward_pass() and is_due(int(sampled[which]), step, self.period, self.first_step):
+                    raise RuntimeError(
+                        "torch.utils.checkpoint: expected use_reentrant=False in a step that takes references, got a "
+                        "first pass without gradients, which takes none"
+                    )
                 if not clock.is_cuda and data.is_cuda and torch.cuda.is_current_stream_capturing():
                     raise RuntimeError(
                         "CUDA graph: expected an evaluation or GraphedStep, got a training step, which samples "
@@ -337,17 +423,22 @@ class Linear(nn.Linear):
             raise RuntimeError("frozen references: expected set_references() before the first step")
 
     def forward(self, x):
-        autocast = torch.is_autocast_enabled(x.device.type)
-        dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+        kind = x.device.type
+        autocast = kind != "meta" and torch.is_autocast_enabled(kind)
+        dtype = torch.get_autocast_dtype(kind) if autocast else x.dtype
         if not self.is_quantized:
             bias = None if self.bias is None else self.bias.bfloat16()
             return F.linear(x.bfloat16(), self.weight.bfloat16(), bias).to(dtype)
-        rows = x.reshape(-1, self.in_features)
+        if x.dim() == 0 or x.shape[-1] != self.in_features:
+            raise ValueError(f"X of a linear layer: expected {self.in_features} features, got {tuple(x.shape)}")
+        if dtype not in (torch.float32, torch.bfloat16):
+            what = "autocast" if autocast else "X of a linear layer"
+            raise TypeError(f"{what}: expected torch.float32 or torch.bfloat16, got {dtype}")
+        rows = x.reshape(x.shape[:-1].numel(), self.in_features)
+        clock = self.clock.tensor if torch.compiler.is_compiling() else self.clock.now()
         records = torch.is_grad_enabled()  # not to be seen within an autograd.Function
-        with torch.autocast(x.device.type, enabled=False):
-            y = _Product.apply(
-                rows, self.weight, self.references, self.sampled, self.clock.tensor, self, dtype, records
-            )
+        with torch.autocast(kind, enabled=False) if autocast else contextlib.nullcontext():
+            y = _Product.apply(rows, self.weight, self.references, self.sampled, clock, self, dtype, records)
             if self.bias is not None:
                 y = y + self.bias.to(dtype)
         return y.view(*x.shape[:-1], self.out_features)

@@ -14,6 +14,18 @@ describe_scheme = lru_cache(maxsize=None)(_C.describe_scheme)
 _ops = torch.ops.microscale
 
 
+def as_word(what, number):
+    """A number of 64 bits, with a sign or without, as torch takes it: with one."""
+    if not isinstance(number, int) or not -(1 << 63) <= number < 1 << 64:
+        raise ValueError(f"{what}: expected a whole number of 64 bits, got {number}")
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _draws(seed, stream, scale_stream):
+    words = {"seed": seed, "stream": stream, "scale_stream": scale_stream}
+    return {name: as_word(name, number) for name, number in words.items()}
+
+
 @dataclass
 class Quantized:
     """A quantized matrix, K-major: packed codes, block scales, the tensor scale's datum (numerics.md says what)."""
@@ -26,6 +38,9 @@ class Quantized:
     columns: bool  # whether blocks ran down the columns: then this is the transpose
 
 
+torch.serialization.add_safe_globals([Quantized])  # so that torch.load() takes what torch.save() wrote
+
+
 def quantize(
     x, scheme, *, columns=False, rounding="nearest_even", seed=0, stream=0, scale_stream=0, reference=None, target=0
 ):
@@ -36,10 +51,8 @@ def quantize(
     `scale_stream`. `reference` is the amax that the tensor scale derives from, one float on the device of x; None is
     x's own.
     """
-    parts = _ops.quantize(
-        x, scheme, reference, columns=columns, rounding=rounding, seed=seed, stream=stream, target=target,
-        scale_stream=scale_stream,
-    )  # fmt: skip
+    how = {"columns": columns, "rounding": rounding, "target": target, **_draws(seed, stream, scale_stream)}
+    parts = _ops.quantize(x, scheme, reference, **how)
     return Quantized(*parts, scheme, x.size(0) if columns else x.size(1), columns)
 
 
@@ -52,10 +65,8 @@ def fake_quantize(
     x, scheme, *, columns=False, rounding="nearest_even", seed=0, stream=0, scale_stream=0, reference=None, target=0
 ):
     """What x becomes when it is quantized and decoded again; the gradient passes straight through."""
-    return _ops.fake_quantize(
-        x, scheme, reference, columns=columns, rounding=rounding, seed=seed, stream=stream, target=target,
-        scale_stream=scale_stream,
-    )  # fmt: skip
+    how = {"columns": columns, "rounding": rounding, "target": target, **_draws(seed, stream, scale_stream)}
+    return _ops.fake_quantize(x, scheme, reference, **how)
 
 
 def gemm(a, b, accumulation="exact_f32"):
@@ -67,7 +78,7 @@ def gemm(a, b, accumulation="exact_f32"):
 
 def hadamard(x, size=16, *, columns=False, signs=()):
     """The orthonormal Hadamard transform of runs of `size`; bit i of `signs` (64-bit words) negates element i first."""
-    return _ops.hadamard(x, size, columns=columns, signs=[s - (1 << 64) if s >= 1 << 63 else s for s in signs])
+    return _ops.hadamard(x, size, columns=columns, signs=[as_word("signs", word) for word in signs])
 
 
 def amax(x):
@@ -83,6 +94,11 @@ def _ceil_div(a, b):
     return (a + b - 1) // b
 
 
+def _expect_same_device(what, tensor, like):
+    if tensor is not None and tensor.device != like.device:
+        raise RuntimeError(f"{what}: expected a tensor on {like.device}, got {tensor.device}")
+
+
 def _empty_quantized(like, scheme, rows, cols):
     facts = describe_scheme(scheme)
     block_rows, block_columns = facts["block"]
@@ -96,6 +112,7 @@ def _empty_quantized(like, scheme, rows, cols):
 
 @torch.library.register_fake("microscale::quantize")
 def _(x, scheme, reference=None, *, columns=False, rounding="nearest_even", seed=0, stream=0, target=0, scale_stream=0):
+    _expect_same_device("reference", reference, x)
     rows, cols = (x.size(1), x.size(0)) if columns else (x.size(0), x.size(1))
     return _empty_quantized(x, scheme, rows, cols)
 
@@ -108,11 +125,13 @@ def _(codes, scales, datum, scheme, depth, *, columns=False, dtype=torch.float32
 
 @torch.library.register_fake("microscale::fake_quantize")
 def _(x, scheme, reference=None, *, columns=False, rounding="nearest_even", seed=0, stream=0, target=0, scale_stream=0):
+    _expect_same_device("reference", reference, x)
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @torch.library.register_fake("microscale::gemm")
 def _(a_codes, a_scales, a_datum, a_scheme, b_codes, b_scales, b_datum, b_scheme, depth, accumulation="exact_f32"):
+    _expect_same_device("second operand", b_codes, a_codes)
     return a_codes.new_empty((a_codes.size(0), b_codes.size(0)), dtype=torch.float32)
 
 
@@ -136,6 +155,8 @@ def _empty_saved(matrix, scheme, is_vendor):
 
 @torch.library.register_fake("microscale::linear_forward")
 def _(x, weight, references, clock, recipe, seed, layer, targets, accumulation, dtype, needs_dx, needs_dw):
+    _expect_same_device("weight", weight, x)
+    _expect_same_device("references", references, x)
     described, is_vendor = describe_recipe(recipe), accumulation == "vendor"
     nothing = [x.new_empty((0,), dtype=torch.float32) for _ in range(2 if is_vendor else 3)]
     saved = _empty_saved(x, described["wgrad"][1]["scheme"], is_vendor) if needs_dw else list(nothing)
@@ -153,6 +174,37 @@ def _(dy, saved, references, recipe, seed, layer, targets, accumulation, in_feat
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# The straight-through gradient of fake quantization.
+# Gradients: that of fake quantization passes straight through, a transform has its own, the others have none.
 
 torch.library.register_autograd("microscale::fake_quantize", lambda ctx, dy: (dy, None, None))
+
+
+def _keep_transform(ctx, inputs, keyword_only_inputs, output):
+    ctx.size, ctx.how = inputs[1], keyword_only_inputs
+
+
+def _transform_back(ctx, dy):
+    """Y = H D X, with signs on the diagonal of D, so dX = D H dY."""
+    columns, signs = ctx.how["columns"], ctx.how["signs"]
+    dx = _ops.hadamard(dy, ctx.size, columns=columns)
+    if signs:
+        diagonal = [-1.0 if signs[i // 64] >> (i % 64) & 1 else 1.0 for i in range(min(ctx.size, 64 * len(signs)))]
+        diagonal += [1.0] * (ctx.size - len(diagonal))
+        runs = dx.size(0 if columns else 1) // ctx.size
+        diagonal = torch.tensor(diagonal, dtype=dx.dtype, device=dx.device).repeat(runs)
+        dx = dx * (diagonal[:, None] if columns else diagonal)
+    return dx, None
+
+
+torch.library.register_autograd("microscale::hadamard", _transform_back, setup_context=_keep_transform)
+
+
+def _refuse_gradients(name):
+    def backward(ctx, *_):
+        raise RuntimeError(f"{name} has no gradient: expected fake_quantize, or a tensor that is detached")
+
+    torch.library.register_autograd(f"microscale::{name}", backward)
+
+
+for _name in ("quantize", "dequantize", "gemm", "amax"):
+    _refuse_gradients(_name)
