@@ -307,6 +307,6 @@ TEST_CASE("a packed operand gives back what it was made of") {
   CHECK(same(ms::pack_operand(squares).unpacked(), squares));
   CHECK(ms::pack_operand(rows).size_bytes() > 0);
   CHECK(same(ms::packed_operand<ms::nvfp4>().unpacked(), ms::quantized<ms::nvfp4>()));
-  CHECK(ms::gemm<ms::f32_blocks>(ms::host{}, rows.view(), ms::pack_operand(rows)) ==
+  CHECK(ms::gemm<ms::f32_blocks>(ms::host{}, rows.view(), ms::pack_operand(rows.view())) ==
         ms::gemm<ms::f32_blocks>(ms::sequential{}, rows, rows));
 }

@@ -210,7 +210,7 @@ class packed_operand {
     const quantized_view<S> out = rows_of_codes_.view();
     for (index_t r = 0; q.cols > 0 && r < q.rows; ++r) {
       std::memcpy(out.codes + r * out.code_pitch, q.codes + r * q.code_pitch,
-                  static_cast<std::size_t>(ceil_div(q.cols * S::element::bits, index_t{8})));
+                  static_cast<std::size_t>(packed_bytes(S::element::bits, q.cols)));
     }
     for (index_t i = 0; i < q.block_rows(); ++i) {
       for (index_t j = 0; j < q.block_cols(); ++j) out.scales[out.scale_offset(i, j)] = q.scales[q.scale_offset(i, j)];
@@ -303,9 +303,10 @@ class packed_operand<S> {
 };
 
 // The right operand of many products, packed once.
-template <quantization_scheme S>
-packed_operand<S> pack_operand(const quantized<S>& q) {
-  return packed_operand<S>(q.view());
+template <quantized_operand Q>
+auto pack_operand(const Q& q) {
+  const auto view = detail::read_only(q);
+  return packed_operand<typename decltype(view)::scheme_type>(view);
 }
 
 namespace detail {

@@ -17,7 +17,7 @@
 
 namespace microscale::interop {
 
-// The schemes whose tensors are ggml blocks, and how many elements and bytes each takes.
+// The schemes whose tensors fit into ggml blocks.
 template <class S>
 concept ggml_like = nvfp4_like<S> ||(mx_like<S>&& std::is_same_v<typename S::element, e2m1>);
 

@@ -189,8 +189,10 @@ template <quantization_scheme S>
 int checked_target(int target) {
   using policy = typename S::tensor_scale;
   if (target == 0 || target == policy::default_target) return policy::default_target;
-  if (policy::stored != tensor_datum::decode && policy::stored != tensor_datum::encode) {
-    fail("target", "the scheme's own", std::to_string(target));
+  if (policy::stored == tensor_datum::none) fail("target", "0, there being no tensor scale", std::to_string(target));
+  if (policy::stored == tensor_datum::reference) {
+    fail("target", "0 or " + std::to_string(policy::default_target) + ", which an amax that is stored decodes with",
+         std::to_string(target));
   }
   if (target < 0 || target > 1 << 20) fail("target", "1 to 2^20", std::to_string(target));
   return target;
