@@ -1,8 +1,11 @@
 // Says what quantizing the tensors of a file costs under each scheme, and converts checkpoints.
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "convert.hpp"
@@ -18,6 +21,17 @@ using ms::interop::tensor_file;
 std::string format_name(ms::interop::file_format format) {
   constexpr std::string_view names[] = {"safetensors", "sharded safetensors", "GGUF", "npy"};
   return std::string(names[static_cast<std::size_t>(format)]);
+}
+
+// What is read is not to be written over: its numbers cannot be had back from what was made of them.
+void refuse_overwriting(const tensor_file& file, const std::string& option,
+                        const std::optional<std::filesystem::path>& written) {
+  if (!written) return;
+  for (const auto& read : file.files()) {
+    std::error_code unknown;
+    if (std::filesystem::equivalent(read, *written, unknown))
+      throw usage_error(option + ": '" + written->string() + "' is a file that is read");
+  }
 }
 
 measured_item measure_item(const item& it, const options& o, report& r, progress& shown) {
@@ -70,6 +84,8 @@ int main(int argc, char** argv) {
       return 0;
     }
     const tensor_file file(o.file);
+    refuse_overwriting(file, "--out", o.out);
+    refuse_overwriting(file, "--plot", o.plot);
     if (o.to != nullptr) {
       std::cout << quantize_checkpoint(file, o) << '\n';
     } else if (o.from) {

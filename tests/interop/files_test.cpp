@@ -154,6 +154,7 @@ TEST_CASE("safetensors: what is malformed is refused") {
   refuses_safetensors(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2, "do not hold F4");
   refuses_safetensors(R"({"a":{"dtype":"U8","shape":[1]}})", 1, "needs dtype, shape and two data_offsets");
   refuses_safetensors(R"({"a":{"dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1]}})", 1, "repeated key");
+  refuses_safetensors(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[],"data_offsets":[0,1]}})", 1, "repeated key");
   // Products that overflow, also where a zero hides it.
   refuses_safetensors(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0,
                       "do not hold");
@@ -161,6 +162,13 @@ TEST_CASE("safetensors: what is malformed is refused") {
       R"({"a":{"dtype":"F32","shape":[0,4611686018427387904,4611686018427387904],"data_offsets":[0,0]}})", 0,
       "do not hold");
   refuses_safetensors(R"({"a":{"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,1]}})", 1, "too large");
+}
+
+TEST_CASE("text from a file is shown without what a terminal acts on") {
+  CHECK(printable("a\x1b[31m\x7f\n") == "a?[31m??");
+  CHECK(printable("\xC2\x9B"
+                  "2J\xC2\x80 \xC2\xA0\xC3\x9B") == "?2J? \xC2\xA0\xC3\x9B");  // U+00A0 and U+00DB stay
+  CHECK(printable("cut: \xC2") == "cut: \xC2");
 }
 
 TEST_CASE("json: what RFC 8259 does not allow is refused") {
@@ -398,6 +406,7 @@ TEST_CASE("a sharded checkpoint is one file of tensors, and its index may not le
   const tensor_file file(index(R"({"a":"m-1.safetensors","b":"m-2.safetensors"})"));
   CHECK(file.format() == file_format::sharded_safetensors);
   REQUIRE(file.tensors().size() == 2);
+  CHECK(file.files().size() == 3);
   CHECK(file.index().find("b")->bytes.size() == 2);
 
   const auto refused = [&](std::string_view map, const std::string& why) {

@@ -157,6 +157,7 @@ TEST_CASE("the wrong convention is refused where it can be told") {
   CHECK(with(nothing)().has_value());
   const float right = bytes.scalar;
   bytes.scalar = 1.0f / right;
+  refuses(with(nothing), "matrix 'layer': weight_scale_2");
   refuses(with(nothing), "looks like compressed-tensors' divisor");
   CHECK(with(nothing, amax_check::any_amax)().has_value());
   for (const float bad : {0.0f, -right, INFINITY, NAN}) {
@@ -273,6 +274,8 @@ TEST_CASE("ggml blocks: what either side has not is refused") {
   std::vector<std::uint8_t> in(17, 0xFF);
   refuses([&] { return from_ggml_blocks<ms::mxfp4>(in, 1, 32); }, "a number of the format");
   refuses([&] { return from_ggml_blocks<ms::mxfp4>(in, 2, 32); }, "34 bytes");
+  refuses([&] { return from_ggml_blocks<ms::mxfp4>(in, ms::index_t{1} << 49, 32); }, "bytes, got 17");
+  refuses([&] { return from_ggml_blocks<ms::mxfp4>(in, ms::index_t{1} << 62, 32); }, "at most 2^55 elements");
   std::vector<std::uint8_t> blocks(36, 0x12);
   blocks[0] = 0x7F;  // a zero to ggml
   CHECK(from_ggml_blocks<ms::nvfp4_single>(blocks, 1, 64).scales()[0] == 0);

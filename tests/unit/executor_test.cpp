@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
 #include <limits>
 #include <microscale/tensor/error.hpp>
+#include <new>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -13,6 +15,18 @@
 #include <vector>
 
 namespace ms = microscale;
+
+// How many allocations this thread may still make before one fails; negative: any number.
+thread_local int allocations_left = -1;
+
+void* operator new(std::size_t bytes) {
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
+  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 static_assert(ms::host_executor<ms::sequential> && ms::host_executor<ms::host>);
 
@@ -86,4 +100,23 @@ TEST_CASE("an exception in any thread reaches the caller, once all have ended") 
   CHECK_THROWS_AS(
       (ms::host{.threads = 3}.for_ranges(16, worth_a_thread, [](ms::index_t, ms::index_t) { throw std::bad_alloc(); })),
       std::bad_alloc);
+}
+
+TEST_CASE("without memory for another thread the work is done by those there are, or nothing is begun") {
+  int done = 0, refused = 0;
+  for (int allocations = 0; allocations < 12; ++allocations) {
+    std::atomic<int> visited{0};
+    bool threw = false;
+    allocations_left = allocations;
+    try {
+      ms::host{.threads = 4}.for_ranges(
+          16, worth_a_thread, [&](ms::index_t first, ms::index_t last) { visited += static_cast<int>(last - first); });
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    allocations_left = -1;
+    CHECK(visited == (threw ? 0 : 16));
+    (threw ? refused : done) += 1;
+  }
+  CHECK((refused == 1 && done == 11));
 }

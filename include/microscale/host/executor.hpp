@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -51,8 +50,8 @@ struct host {
     index_t started = 1;
     try {
       for (; started < parts; ++started) others.emplace_back(run_part, started);
-    } catch (const std::system_error&) {
-      // No more threads to be had: this one does what is left.
+    } catch (...) {
+      // No more threads, or no memory for one: this one does what is left.
     }
     run_part(0);
     for (index_t part = started; part < parts; ++part) run_part(part);

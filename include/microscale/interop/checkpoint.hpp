@@ -235,7 +235,11 @@ inline std::optional<checkpoint_matrix> find_checkpoint_matrix(const tensor_inde
     detail::refuse("tensor " + detail::shown(scales->name), "a negative scale");
   }
   load_floats(*scalar, 0, 1, &m.scalar);
-  check_direction(m.stored_as, m.scalar, check);
+  try {
+    check_direction(m.stored_as, m.scalar, check);
+  } catch (const error& e) {
+    detail::refuse(what, std::string(e.what()).substr(std::string_view("microscale: ").size()));
+  }
   return m;
 }
 

@@ -84,11 +84,12 @@ requires(S::block::rows == 1) quantized<S> from_ggml_blocks(std::span<const std:
                                                             index_t cols, float datum = 1.0f) {
   using block = detail::ggml_block<S>;
   detail::check_ggml_columns<S>(cols);
-  quantized<S> q(rows, cols);
+  microscale::detail::countable("shape of ggml blocks", rows, cols);
   if (in.size() != static_cast<std::size_t>(ggml_bytes<S>(rows, cols))) {
     microscale::detail::fail("ggml blocks", std::to_string(ggml_bytes<S>(rows, cols)) + " bytes",
                              std::to_string(in.size()));
   }
+  quantized<S> q(rows, cols);
   const quantized_view<S> out = q.view();
   *out.datum = datum;
   const std::uint8_t* from = in.data();

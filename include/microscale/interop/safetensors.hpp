@@ -42,7 +42,7 @@ inline stored_tensor read_safetensors_entry(json_reader& json, std::string name,
   stored_tensor t;
   const std::string what = "safetensors: tensor " + shown(name);
   std::vector<std::int64_t> offsets;
-  bool has_type = false, has_shape = false;
+  bool has_type = false, has_shape = false, has_offsets = false;
   json.object([&](const std::string& key) {
     if (key == "dtype" && !has_type) {
       const std::string type = json.string();
@@ -54,11 +54,12 @@ inline stored_tensor read_safetensors_entry(json_reader& json, std::string name,
         t.shape.push_back(json.size());
       });
       has_shape = true;
-    } else if (key == "data_offsets" && offsets.empty()) {
+    } else if (key == "data_offsets" && !has_offsets) {
       json.array([&] {
         if (offsets.size() == 2) refuse(what, "data_offsets are not two numbers");
         offsets.push_back(json.size());
       });
+      has_offsets = true;
     } else {
       refuse(what, "unexpected or repeated key " + shown(key));
     }

@@ -130,11 +130,15 @@ inline std::string text_of(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-// Text from a file as it may be shown to people: bytes that a terminal would act on become '?'.
+// Text from a file as it may be shown to people: what a terminal would act on becomes '?', the control characters of
+// ASCII and those from U+0080 to U+009F, which UTF-8 writes in two bytes.
 inline std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  std::string out;
+  for (; !text.empty(); text.remove_prefix(1)) {
+    const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+    const bool of_two = byte(0) == 0xC2 && byte(1) >= 0x80 && byte(1) < 0xA0;
+    out += of_two || byte(0) < 0x20 || byte(0) == 0x7F ? '?' : text[0];
+    if (of_two) text.remove_prefix(1);
   }
   return out;
 }

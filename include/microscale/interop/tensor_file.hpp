@@ -59,6 +59,8 @@ class tensor_file {
 
   const std::filesystem::path& path() const noexcept { return path_; }
   file_format format() const noexcept { return format_; }
+  // The files that are mapped: that of path(), and the shards of an index.
+  const std::vector<std::filesystem::path>& files() const noexcept { return mapped_; }
   const std::vector<stored_tensor>& tensors() const noexcept { return tensors_; }
   tensor_index index() const { return tensor_index(tensors_); }
   // The tensor of that name. Throws ms::error where there is none. For many look-ups, index() is the faster way.
@@ -78,6 +80,7 @@ class tensor_file {
  private:
   std::span<const std::uint8_t> map(const std::filesystem::path& path) {
     files_.emplace_back(path);
+    mapped_.push_back(path);
     return files_.back().bytes();
   }
   void open_shards(const std::map<std::string, std::string>& index) {
@@ -107,6 +110,7 @@ class tensor_file {
   std::filesystem::path path_;
   file_format format_ = file_format::safetensors;
   std::deque<mapped_file> files_;
+  std::vector<std::filesystem::path> mapped_;
   std::vector<stored_tensor> tensors_;
   std::vector<std::string> type_names_;
   std::map<std::string, std::string> metadata_;
