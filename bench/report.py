@@ -73,8 +73,9 @@ AIMS = {
 
 
 def machine():
-    names = [l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo", encoding="utf8") if l.startswith("model name")]
-    flags = next((l for l in open("/proc/cpuinfo", encoding="utf8") if l.startswith("flags")), "")
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf8").splitlines()
+    names = [l.split(":", 1)[1].strip() for l in lines if l.startswith("model name")]
+    flags = next((l for l in lines if l.startswith("flags")), "")
     level = "AVX-512" if "avx512_vbmi2" in flags else "AVX2" if " avx2 " in flags else "baseline"
     return f"{names[0] if names else 'unknown processor'}, {len(names)} processors, {level}"
 

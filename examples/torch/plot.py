@@ -93,7 +93,7 @@ def losses(paths, out):
         if points:
             curves[name][seed] = points
     if not curves:
-        return
+        raise ValueError(f"no losses in {', '.join(map(str, paths))}")
     right = max(x for seeds in curves.values() for c in seeds.values() for x in c)
     panels = [([(name, spread(list(seeds.values()))) for name, seeds in curves.items()], "training loss, nats a byte")]
     if len(curves) > 1:
@@ -149,6 +149,8 @@ def table(results, steps):
             name, seed = split_name(row["run"])
             if int(row["steps"]) == steps and seed is not None:
                 runs[name][seed] = row
+    if not runs:
+        raise ValueError(f"no runs of {steps} steps in {results}")
     rows = [
         "| run | seeds | training loss | against BF16 | | held-out loss | against BF16 |",
         "|---|---|---|---|---|---|---|",
@@ -178,8 +180,19 @@ def text_of_spread(values, form):
     return mean if len(values) == 1 else f"{mean} ({form.format(min(values))} … {form.format(max(values))})"
 
 
+def main(arguments):
+    try:
+        if len(arguments) == 3 and arguments[0] == "table" and arguments[2].isdecimal():
+            print(table(arguments[1], int(arguments[2])))
+        elif len(arguments) >= 2 and arguments[-1].endswith(".svg"):
+            losses(arguments[:-1], arguments[-1])
+        else:
+            raise SystemExit(__doc__.strip())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"plot.py: {error}") from None
+    except KeyError as error:
+        raise SystemExit(f"plot.py: expected a column {error} in each file") from None
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["table"]:
-        print(table(sys.argv[2], int(sys.argv[3])))
-    else:
-        losses(sys.argv[1:-1], sys.argv[-1])
+    main(sys.argv[1:])

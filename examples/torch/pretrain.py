@@ -81,13 +81,22 @@ class Text:
 
     CHUNK, EVERY = 1 << 16, 20
 
-    def __init__(self, path, device):
-        with lzma.open(path) if path.suffix == ".xz" else open(path, "rb") as file:
-            data = file.read()
-        whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    def __init__(self, path, device, context):
+        try:
+            with lzma.open(path) if path.suffix == ".xz" else open(path, "rb") as file:
+                data = bytearray(file.read())
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            raise SystemExit(f"--text: expected a file that can be read, got {path}: {error}") from None
+        whole = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
         chunks = whole.split(max(1, min(self.CHUNK, len(whole) // (2 * self.EVERY))))
+        held_out = [c for i, c in enumerate(chunks) if i % self.EVERY == 1][:64]
         self.training = torch.cat([c for i, c in enumerate(chunks) if i % self.EVERY != 1]).to(device)
-        self.held_out = torch.cat([c for i, c in enumerate(chunks) if i % self.EVERY == 1][:64]).to(device)
+        self.held_out = torch.cat(held_out or [whole[:0]]).to(device)
+        if min(len(self.training), len(self.held_out)) < context + 2:
+            raise SystemExit(
+                f"--text: expected more than {context + 1} bytes to train with and as many held out, got "
+                f"{len(self.training)} and {len(self.held_out)}"
+            )
 
     @staticmethod
     def take(data, starts, context):
@@ -146,10 +155,8 @@ class Run:
             torch.cuda.set_device(self.device)
         if self.world > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
-        if options.batch % (options.micro_batch * self.world) != 0:
-            raise SystemExit(f"--batch: expected a multiple of --micro-batch x processes, got {options.batch}")
         torch.manual_seed(options.seed)
-        self.text = Text(options.text, self.device)
+        self.text = Text(options.text, self.device, options.context)
         self.model = GPT(options.vocabulary, options.context, options.layers, options.width, options.heads)
         self.model.to(self.device)
         if options.recipe != "bf16":  # torch's own layers are the baseline
@@ -158,9 +165,10 @@ class Run:
                 how["period"] = options.period
             if options.gradient_target is not None:
                 how["targets"] = {"output_gradient": options.gradient_target}
-            ms.convert(self.model, options.recipe, seed=options.seed, **how)
-        if options.graph and (self.world > 1 or options.compile):
-            raise SystemExit("--graph: expected one process, and no --compile")
+            try:
+                ms.convert(self.model, options.recipe, seed=options.seed, **how)
+            except ValueError as error:
+                raise SystemExit(str(error)) from None
         decayed = [p for p in self.model.parameters() if p.dim() == 2]
         others = [p for p in self.model.parameters() if p.dim() != 2]
         self.optimizer = torch.optim.AdamW(
@@ -168,6 +176,7 @@ class Run:
             lr=options.lr, betas=(0.9, 0.95), fused=options.device == "cuda",
         )  # fmt: skip
         self.compute = ms.GraphedStep(self.model, self.compute_step) if options.graph else self.compute_step
+        options.out.mkdir(parents=True, exist_ok=True)
         self.step = 0
         self.seconds = 0.0
         self.rows = []
@@ -183,10 +192,6 @@ class Run:
         if options.compile:
             self.trained = torch.compile(self.trained)
 
-    @property
-    def checkpoint(self):
-        return self.options.out / "checkpoint.pt"
-
     def save(self):
         if self.rank != 0:
             return
@@ -197,12 +202,13 @@ class Run:
             "optimizer": self.optimizer.state_dict(),
             "rows": self.rows,
         }
-        temporary = self.checkpoint.with_suffix(".new")
+        checkpoint = checkpoint_of(self.options)
+        temporary = checkpoint.with_suffix(".new")
         torch.save(state, temporary)
-        os.replace(temporary, self.checkpoint)
+        os.replace(temporary, checkpoint)
 
     def load(self):
-        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        state = torch.load(checkpoint_of(self.options), map_location=self.device, weights_only=True)
         self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -370,31 +376,41 @@ def this_commit():
     return got.stdout.strip() or "unknown"
 
 
+def at_least(least):
+    def number(text):
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected {least} or more, got {text}")
+        return int(text)
+
+    return number
+
+
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--text", type=Path, required=True, help="any file, also .xz; collect_text makes one")
     add("--out", type=Path, required=True)
     add("--recipe", default="ue5m3", choices=ms.recipes())
-    add("--period", type=int, help="of the references, instead of the recipe's own")
-    add("--gradient-target", type=int, help="target of dY's tensor scale, where the recipe takes targets")
+    add("--period", type=at_least(1), help="of the references, instead of the recipe's own")
+    add("--gradient-target", type=at_least(1), help="target of dY's tensor scale, where the recipe takes targets")
     add("--accumulation", default="vendor", choices=["vendor", "exact_f32", "f32_blocks", "blackwell_k64"])
-    add("--steps", type=int, default=1000)
-    add("--stop-at", type=int, default=0, help="end here as if interrupted, with a checkpoint")
-    add("--seed", type=int, default=1)
-    add("--batch", type=int, default=64, help="sequences in a step, over all processes")
-    add("--micro-batch", type=int, default=0, help="sequences of one process at once; all of its share by default")
-    add("--context", type=int, default=512)
-    add("--layers", type=int, default=6)
-    add("--width", type=int, default=384)
-    add("--heads", type=int, default=6)
-    add("--vocabulary", type=int, default=256, help="256 bytes; more makes a speed run as dear as another vocabulary")
+    add("--steps", type=at_least(1), default=1000)
+    add("--stop-at", type=at_least(0), default=0, help="end here as if interrupted; a multiple of --log-every")
+    add("--seed", type=at_least(0), default=1)
+    add("--batch", type=at_least(1), default=64, help="sequences in a step, over all processes")
+    add("--micro-batch", type=at_least(0), default=0, help="sequences of one process at once; all of its share if 0")
+    add("--context", type=at_least(1), default=512)
+    add("--layers", type=at_least(1), default=6)
+    add("--width", type=at_least(1), default=384)
+    add("--heads", type=at_least(1), default=6)
+    add("--vocabulary", type=at_least(256), default=256,
+        help="256 bytes; more makes a speed run as dear as another vocabulary")  # fmt: skip
     add("--lr", type=float, default=1e-3)
-    add("--warmup", type=int, default=100)
-    add("--log-every", type=int, default=20)
-    add("--eval-every", type=int, default=200)
-    add("--eval-sequences", type=int, default=512)
-    add("--save-every", type=int, default=0, help="a multiple of --log-every")
+    add("--warmup", type=at_least(0), default=100)
+    add("--log-every", type=at_least(1), default=20)
+    add("--eval-every", type=at_least(1), default=200)
+    add("--eval-sequences", type=at_least(1), default=512)
+    add("--save-every", type=at_least(0), default=0, help="a multiple of --log-every")
     add("--resume", action="store_true")
     add("--compile", action="store_true", help="torch.compile")
     add("--graph", action="store_true", help="replay steps as CUDA graphs; on a CPU they run as without")
@@ -403,10 +419,36 @@ def parse(arguments=None):
     add("--results", type=Path, help="a CSV file that the summary is appended to")
     add("--commit", default=os.environ.get("MICROSCALE_COMMIT") or this_commit())
     options = parser.parse_args(arguments)
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     if options.micro_batch == 0:
-        options.micro_batch = max(1, options.batch // int(os.environ.get("WORLD_SIZE", "1")))
-    options.out.mkdir(parents=True, exist_ok=True)
+        options.micro_batch = max(1, options.batch // world)
+    wrong = refusal(options, world)
+    if wrong:
+        parser.error(wrong)
     return options
+
+
+def refusal(options, world):
+    """What is wrong with options that do not go together, or with this machine; None."""
+    tokens, logs = options.micro_batch * options.context, options.log_every
+    wgrad = ms.ops.describe_recipe(options.recipe)["wgrad"]
+    transform = 1 if wgrad is None else wgrad[0]["transform"]
+    checks = (
+        (options.batch % (options.micro_batch * world) == 0, "--batch: expected a multiple of --micro-batch x processes"),
+        (options.width % options.heads == 0, "--width: expected a multiple of --heads"),
+        (tokens % transform == 0,
+         f"--context: expected a multiple of {transform} tokens in a micro-batch under {options.recipe}, got {tokens}"),
+        (options.save_every % logs == 0, "--save-every: expected a multiple of --log-every"),
+        (options.stop_at % logs == 0, "--stop-at: expected a multiple of --log-every"),
+        (not options.graph or (world == 1 and not options.compile), "--graph: expected one process, and no --compile"),
+        (options.device != "cuda" or torch.cuda.is_available(), "--device: expected cpu, since no GPU is here"),
+        (not options.resume or checkpoint_of(options).exists(), "--resume: expected a checkpoint.pt in --out"),
+    )  # fmt: skip
+    return next((message for holds, message in checks if not holds), None)
+
+
+def checkpoint_of(options):
+    return options.out / "checkpoint.pt"
 
 
 def main():

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 sys.dont_write_bytecode = True     # leave nothing beside the sources
 import oracle  # noqa: E402
-from oracle import FORMATS, ONE, SCHEMES, Binary32, Float, Integer, Power, Single
+from oracle import FORMATS, ONE, SCHEMES, Binary32, Integer, Power, Single
 
 ROUNDINGS = ('nearest_even', 'toward_zero', 'toward_positive', 'toward_negative')
 

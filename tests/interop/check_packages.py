@@ -139,7 +139,7 @@ class Checks:
             numbers = sum(decoded[b + '.weight'].numel() for b in bases)
             check(f'compressed-tensors decodes {numbers} {scheme} weights of {len(bases)} matrices to the same bits', bases and equal == len(bases))
             if scheme.startswith('nvfp4'):
-                check(f"compressed-tensors' NVFP4PackedCompressor loads them (it decodes to BF16: within 2^-6)", own_path == len(bases))
+                check("compressed-tensors' NVFP4PackedCompressor loads them (it decodes to BF16: within 2^-6)", own_path == len(bases))
 
     def gguf(self):
         if absent := missing('gguf', 'numpy', 'safetensors'):

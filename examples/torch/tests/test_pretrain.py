@@ -28,6 +28,75 @@ def pretrain(out, *arguments, processes=1):
     return done.stdout
 
 
+def test_what_cannot_be_run_is_refused_in_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+    sys.path.insert(0, str(HERE))
+    import pretrain
+
+    text, short, empty, packed = (tmp_path / name for name in ("text", "short", "empty", "text.xz"))
+    text.write_bytes(bytes(range(256)) * 64)
+    short.write_bytes(b"short")
+    empty.touch()
+    packed.write_bytes(b"not packed")
+    out = tmp_path / "out"
+    for arguments, expected in (
+        (("--text", tmp_path / "none"), "--text: expected a file that can be read"),
+        (("--text", tmp_path), "--text: expected a file that can be read"),
+        (("--text", packed), "--text: expected a file that can be read"),
+        (("--text", short), "--text: expected more than 65 bytes to train with"),
+        (("--text", empty), "--text: expected more than 65 bytes to train with"),
+        (("--recipe", "nvfp5"), "argument --recipe: invalid choice: 'nvfp5'"),
+        (("--recipe", "nvfp4", "--period", 3), "period: expected none under nvfp4"),
+        (("--recipe", "nvfp4", "--gradient-target", 448), "targets: expected none under nvfp4"),
+        (("--gradient-target", 0), "argument --gradient-target: expected 1 or more, got 0"),
+        (("--period", 0), "argument --period: expected 1 or more, got 0"),
+        (("--batch", 0), "argument --batch: expected 1 or more, got 0"),
+        (("--vocabulary", 255), "argument --vocabulary: expected 256 or more, got 255"),
+        (("--steps", "many"), "argument --steps: invalid number value: 'many'"),
+        (("--micro-batch", 3), "--batch: expected a multiple of --micro-batch x processes"),
+        (("--heads", 3), "--width: expected a multiple of --heads"),
+        (("--save-every", 3), "--save-every: expected a multiple of --log-every"),
+        (("--stop-at", 3), "--stop-at: expected a multiple of --log-every"),
+        (("--graph", "--compile"), "--graph: expected one process, and no --compile"),
+        (("--resume",), "--resume: expected a checkpoint.pt in --out"),
+        (
+            ("--recipe", "ufp4", "--context", 9),
+            "--context: expected a multiple of 16 tokens in a micro-batch under ufp4",
+        ),
+    ):
+        given = ("--text", text, "--out", out, *SMALL.split(), "--device", "cpu", *arguments)
+        with pytest.raises(SystemExit) as refused:
+            pretrain.Run(pretrain.parse([str(a) for a in given]))
+        said = capsys.readouterr().err if refused.value.code == 2 else refused.value.code
+        last = said.strip().splitlines()[-1]
+        assert last.removeprefix(f"{Path(sys.argv[0]).name}: error: ").startswith(expected), said
+        assert not out.exists()
+    monkeypatch.setattr(pretrain.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        pretrain.parse(["--text", str(text), "--out", str(out), "--device", "cuda"])
+    assert "--device: expected cpu" in capsys.readouterr().err
+
+
+def test_plot_refuses_in_one_line(tmp_path):
+    sys.path.insert(0, str(HERE))
+    import plot
+
+    empty, other, svg = (str(tmp_path / name) for name in ("empty.csv", "other.csv", "out.svg"))
+    Path(empty).write_text("step,tokens,loss\n")
+    Path(other).write_text("run,steps\nbf16_s1_20,20\n")
+    for arguments, expected in (
+        ((), "What runs of pretrain.py came to"),
+        ((empty,), "What runs of pretrain.py came to"),
+        (("table", other, "x"), "What runs of pretrain.py came to"),
+        ((str(tmp_path / "none"), svg), "plot.py: .*No such file"),
+        ((empty, svg), "plot.py: no losses in"),
+        (("table", other, "21"), "plot.py: no runs of 21 steps"),
+        (("table", other, "20"), "plot.py: expected a column 'final_loss'"),
+    ):
+        with pytest.raises(SystemExit, match=expected):
+            plot.main(list(arguments))
+        assert not Path(svg).exists()
+
+
 def curve(out):
     with open(out / "curves.csv", newline="") as file:
         return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
