@@ -122,7 +122,7 @@ def test_two_processes_are_one(recipe, wrap, tmp_path):
         assert bool((a["references"][:, 1] > 0).all())
 
 
-def checkpointing_worker(rank, port, out):
+def checkpointed_worker(rank, port, out):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -145,12 +145,14 @@ def checkpointing_worker(rank, port, out):
                 optimizer.zero_grad()
             trained.append([p.full_tensor() if wrap == "fsdp" else p.data for p in model.parameters()])
         equal[recipe, wrap] = all(torch.equal(a, b) for a, b in zip(*trained, strict=True))
+    with pytest.raises(ValueError, match="converted before it is sharded"):
+        ms.convert(fully_shard(Model()), "ue5m3")
     dist.destroy_process_group()
     torch.save(equal, out + str(rank))
 
 
 def test_a_checkpointed_model_is_itself_on_every_rank(tmp_path):
-    mp.spawn(checkpointing_worker, (free_port(), str(tmp_path / "rank")), nprocs=2)
+    mp.spawn(checkpointed_worker, (free_port(), str(tmp_path / "rank")), nprocs=2)
     for rank in range(2):
         equal = torch.load(tmp_path / f"rank{rank}")
         assert len(equal) == 3 and all(equal.values()), equal

@@ -4,6 +4,7 @@ import copy
 import ctypes
 import os
 import sys
+import warnings
 
 import pytest
 import torch
@@ -463,6 +464,37 @@ def test_the_clock_follows_the_optimizer():
     assert model.microscale_clock.step == 3
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_optimizers_that_share_a_model_end_one_step(counted):
+    model, _ = fresh()
+    clock, weights = model.microscale_clock, list(model.parameters())
+    optimizers = [torch.optim.SGD(part, lr=0.1) for part in (weights[:3], weights[3:7], weights[7:])]
+    assert all(any(layer.weight is w for o in optimizers[1:] for g in o.param_groups for w in g["params"])
+               for layer in (model.head, model.blocks[1].up))  # fmt: skip
+    for step in range(1, 5):
+        assert (clock.step, clock.forwards) == (step, 0)
+        if counted:
+            for _ in range(2):
+                model(torch.zeros(1, 4, dtype=torch.int64)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    clock.load_state_dict({"seed": 0, "step": 8})
+    optimizers[1].step()
+    assert clock.step == 9
+
+
+def test_more_micro_batches_than_draws_tell_apart_are_said():
+    clock = ms.Clock()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(1024):
+            clock.begin_forward()
+        with pytest.raises(UserWarning, match="1025 micro-batches in step 1, of which 1024 draw"):
+            clock.begin_forward()
+        clock.end_step()
+        clock.begin_forward()
+
+
 def test_an_evaluation_leaves_the_references_to_training():
     model, optimizer = fresh(period=2)
     layer, tokens = model.blocks[0].up, torch.zeros(1, 4, dtype=torch.int64)
@@ -614,11 +646,18 @@ def test_a_copy_has_a_clock_of_its_own():
 
 
 def test_frozen_references_come_first():
+    torch._dynamo.reset()
     layer = ms.Linear(64, 64, recipe="ngpt")
-    with pytest.raises(RuntimeError, match="set_references"):
-        layer(torch.ones(2, 64))
+    compiled = torch.compile(layer, backend="aot_eager")
+    for called in (layer, compiled):
+        with pytest.raises(RuntimeError, match="set_references"):
+            called(torch.ones(2, 64))
     layer.set_references(3.0, 0.5, 0.1)
+    other = ms.Linear(64, 64, recipe="ngpt")
+    other.load_state_dict(copy.deepcopy(layer.state_dict()))
     layer(torch.ones(2, 64)).sum().backward()
+    for called in (compiled, other):
+        assert torch.equal(called(torch.ones(2, 64)), layer(torch.ones(2, 64)))
     assert layer.references.tolist() == [3.0, 0.5, torch.tensor(0.1).item()]
     with pytest.raises(ValueError, match="finite"):
         layer.set_references(float("nan"), 1.0, 1.0)

@@ -70,7 +70,7 @@ def convert(model, recipe, *, select=None, position=None, seed=None, **how):
     within nn.MultiheadAttention. Where it raises an error, the model is as it was.
 
     The model gets a `microscale_clock`: each forward pass with gradients on is a micro-batch of the current step, and a
-    step() of an optimizer that holds a converted weight ends it. Of a model that has one, what is not converted yet
+    step() of an optimizer that holds a converted weight ends it (of several, the first). Of a model that has one, what is not converted yet
     follows it too, so that parts can have different recipes. Its `seed` is 0 unless said.
     """
     if isinstance(model, nn.Linear):
@@ -133,7 +133,7 @@ def _after_optimizer_step(optimizer, _args, _kwargs):
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for model in _followed:
         if any(id(layer.weight) in held for layer in model.modules() if isinstance(layer, Linear)):
-            model.microscale_clock.end_step()
+            model.microscale_clock.end_step_of(optimizer)
 
 
 register_optimizer_step_post_hook(_after_optimizer_step)

@@ -1,6 +1,7 @@
 """A linear layer under a recipe, and the clock that its draws and references follow."""
 
 import contextlib
+import warnings
 import weakref
 from collections import deque
 
@@ -62,15 +63,23 @@ class Clock:
         self.tensor = _on_cpu([1, 0])
         self.slots = None  # in a step of GraphedStep: on the GPU, the stream offset of each forward
         self.is_again = False  # within contexts(): a forward pass there is no other micro-batch
+        self.ended_by = set()  # ids of the optimizers whose step() belongs to the step that ended last
         self.passes = None  # of this step: the number of autograd's next node when each began, and its `tensor`
 
     def __getstate__(self):
         # The nodes of a copy's forward passes are others.
-        return {**self.__dict__, "slots": None, "passes": None}
+        return {**self.__dict__, "slots": None, "passes": None, "ended_by": set()}
 
     def begin_forward(self):
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.set(self.step, self.forwards * world + rank)
+        if self.micro_batch >= MOST_FORWARDS:
+            warnings.warn(
+                f"microscale: {self.micro_batch + 1} micro-batches in step {self.step}, of which {MOST_FORWARDS} draw "
+                "differently; evaluate under torch.no_grad(), and where no torch optimizer that holds a converted weight "
+                "ends the steps, call microscale_clock.end_step()",
+                stacklevel=2,
+            )
         if self.slots is not None:
             slot = self.forwards % len(self.slots)  # streams tell no more micro-batches apart
             self.tensor = self.slots[slot : slot + 1]
@@ -82,8 +91,16 @@ class Clock:
     def end_step(self):
         self._begin_step(self.step + 1)
 
+    def end_step_of(self, optimizer):
+        """Ends the step after step() of an optimizer, the first one where several share the model."""
+        is_another_s = self.forwards == 0 and self.ended_by and id(optimizer) not in self.ended_by
+        if not is_another_s:
+            self.end_step()
+        self.ended_by.add(id(optimizer))
+
     def _begin_step(self, step):
         self.forwards = 0
+        self.ended_by.clear()
         if self.passes is not None:
             self.passes.clear()
         self.set(step)
@@ -334,6 +351,8 @@ class Linear(nn.Linear):
                 "from_linear: expected a layer whose weight is a parameter, got one that is "
                 + ("parametrized" if weight is None else "not initialized yet: call it once")
             )
+        if isinstance(weight, DTensor):
+            raise ValueError("from_linear: expected a layer that is converted before it is sharded, got a DTensor")
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer.__dict__.update({k: v for k, v in linear.__dict__.items() if "_hook" in k})  # which handles remove from
@@ -374,6 +393,7 @@ class Linear(nn.Linear):
         self.targets = [(targets or {}).get(operand, 0) for operand in OPERANDS]
         self.group = "world"
         self.sampled = _on_cpu([0, 0, 0])  # when each reference was taken; 0 is never
+        self.has_references = False  # of frozen ones, which compiled code asks too
         zeros = torch.zeros(3, dtype=torch.float32, device=self.weight.device)
         self.register_buffer("references", zeros, persistent=self.carries_state)
 
@@ -399,6 +419,7 @@ class Linear(nn.Linear):
             raise ValueError(f"references: expected finite numbers that are not negative, got {values.tolist()}")
         self.references.copy_(values)
         self.sampled.fill_(step)
+        self.has_references = True
 
     def _hold(self, data, which, references, sampled, clock):
         if self.scaling == "periodic":
@@ -419,7 +440,7 @@ class Linear(nn.Linear):
                         "references or not"
                     )
                 _sample(data, references, sampled, which, step, self.period, self.first_step, self.group)
-        elif self.scaling == "frozen" and not torch.compiler.is_compiling() and int(sampled[which]) == 0:
+        elif self.scaling == "frozen" and not self.has_references:
             raise RuntimeError("frozen references: expected set_references() before the first step")
 
     def forward(self, x):
@@ -441,7 +462,7 @@ class Linear(nn.Linear):
             y = _Product.apply(rows, self.weight, self.references, self.sampled, clock, self, dtype, records)
             if self.bias is not None:
                 y = y + self.bias.to(dtype)
-        return y.view(*x.shape[:-1], self.out_features)
+        return y.view(*x.shape[:-1], y.size(-1))
 
     def extra_repr(self):
         how = self._recipe if self.is_quantized else f"{self._recipe}: bf16"
@@ -452,4 +473,5 @@ class Linear(nn.Linear):
 
     def set_extra_state(self, state):
         self.sampled.copy_(state["sampled"])
+        self.has_references = bool((self.sampled != 0).all())
         self.clock.load_state_dict(state["clock"])
