@@ -13,13 +13,15 @@ from microscale_torch.ops import as_word
 
 # What a layer is called, in the models that people have; the first pattern that its name holds decides.
 _ROLE_PATTERNS = (
-    ("head", r"(^|\.)(lm_head|head|output|classifier|score|unembed\w*)$"),
+    ("head", r"(^|\.)(lm_head|head|classifier|score|unembed\w*|embed_out)$"),
+    ("head", r"^[^\d]*(\boutput|\bproj_out|output_projection|predictions\.decoder)$"),  # outside the blocks
     ("attention_qkv", r"(qkv|c_attn|in_proj|query_key_value|Wqkv)"),
-    ("attention_output", r"(o_proj|out_proj|(attn|attention)\w*\.(c_proj|proj|dense|output\.dense|wo|out)$)"),
-    ("attention_q", r"\b(q_proj|query|wq|q)$"),
-    ("attention_k", r"\b(k_proj|key|wk|k)$"),
-    ("attention_v", r"\b(v_proj|value|wv|v)$"),
-    ("mlp_down", r"(down_proj|c_proj|fc2|w2|dense_4h_to_h|linear2|down|output\.dense)$"),
+    ("attention_output", r"(o_proj|out_proj|to_out(\.0)?$)"),
+    ("attention_output", r"(?i:attn|attention)\w*\.(c_proj|proj|dense|output(\.dense)?|wo|out|out_lin|o)$"),
+    ("attention_q", r"\b(q_proj|query|wq|q|to_q|q_lin)$"),
+    ("attention_k", r"\b(k_proj|key|wk|k|to_k|k_lin)$"),
+    ("attention_v", r"\b(v_proj|value|wv|v|to_v|v_lin)$"),
+    ("mlp_down", r"(down_proj|c_proj|fc2|fc_out|w2|lin2|dense_4h_to_h|linear2|down|output\.dense|\.wo)$"),
 )
 
 
