@@ -88,6 +88,15 @@ TEST_CASE("scales that leave the range saturate or vanish, and are counted; a Na
   CHECK((q.view().scales[0] == 0x7E && q.view().scales[1] == 0x7E && q.view().scales[2] == 0x7F));
   CHECK(ms::rescale(q.view(), datum * 0x1p40f) == 2);
   CHECK((q.view().scales[0] == 0 && q.view().scales[2] == 0x7F));
+
+  // E8M0 has no zero: what falls below 2^-127 stays there, every rounding alike, and has moved all the same.
+  auto powers = quantized<ms::mxfp4_folded>(x, 1, 32, 1.0f);
+  powers.view().scales[0] = 1;
+  const float sixth = *powers.view().datum;
+  CHECK((ms::rescale(powers.view(), sixth * 2) == 0 && powers.view().scales[0] == 0));
+  CHECK((ms::rescale(powers.view(), sixth * 4) == 1 && powers.view().scales[0] == 0));
+  powers.view().scales[0] = 0xFE;
+  CHECK((ms::rescale(powers.view(), sixth * 2) == 1 && powers.view().scales[0] == 0xFE));
 }
 
 TEST_CASE("two halves under different tensor scales join under the larger one") {

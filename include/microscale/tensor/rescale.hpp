@@ -8,6 +8,18 @@
 
 namespace microscale {
 
+namespace detail {
+
+// Whether two finite numbers of one sign are the same.
+constexpr bool same_magnitude(unpacked a, unpacked b) noexcept {
+  if (a.sticky || b.sticky || (a.significand == 0) != (b.significand == 0)) return false;
+  const int up_a = 64 - bit_width(a.significand), up_b = 64 - bit_width(b.significand);
+  return a.significand == 0 ||
+         (a.significand << up_a == b.significand << up_b && a.exponent - up_a == b.exponent - up_b);
+}
+
+}  // namespace detail
+
 // Rewrites the block scales of `q` so that the tensor decodes under `datum` (what the scheme stores of the tensor
 // scale) in place of its own: each scale becomes the nearest value to s D / D', D and D' being the two decode
 // multipliers. Returns how many scales that changed in value: 0 means that the tensor decodes to the same numbers (up
@@ -42,10 +54,7 @@ std::int64_t rescale(quantized_view<S> q, float datum) {
         if (!S::scale::is_finite(code)) continue;
         const unpacked exact = exact_quotient(exact_product(S::scale::unpack_code(code), from), to);
         code = S::scale::encode(exact);
-        // The rounded scale is the exact one iff rounding down and up agree.
-        const bool kept = S::scale::encode(exact, toward_zero{}, overflow::ieee) == code &&
-                          S::scale::encode(exact, toward_positive{}, overflow::ieee) == code;
-        changed += kept ? 0 : 1;
+        changed += detail::same_magnitude(S::scale::unpack_code(code), exact) ? 0 : 1;
       }
     }
     *q.datum = datum;
