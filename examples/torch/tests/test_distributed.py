@@ -26,14 +26,14 @@ def loss_of(model, tokens):
     return torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def build(recipe, wrap):
+def build(recipe, wrap, broadcasts=False):
     torch.manual_seed(0)
     model = Model()
     how = {"period": PERIOD} if recipe == "ue5m3" else {}
     ms.convert(model, recipe, **how)
     trained = model
     if wrap == "ddp":
-        trained = DistributedDataParallel(model, broadcast_buffers=False)
+        trained = DistributedDataParallel(model, broadcast_buffers=broadcasts)
     elif wrap == "fsdp":
         for block in model.blocks:
             fully_shard(block)
@@ -130,7 +130,7 @@ def checkpointed_worker(rank, port, out):
     for recipe, wrap in (("ue5m3", "ddp"), ("ue5m3", "fsdp"), ("nvfp4_everywhere", "fsdp")):
         trained = []
         for again in (False, True):
-            model, called, optimizer = build(recipe, wrap)
+            model, called, optimizer = build(recipe, wrap, broadcasts=again)  # which changes nothing either
             for step in range(2):
                 losses = []
                 for part in range(2):
