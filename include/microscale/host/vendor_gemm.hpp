@@ -20,9 +20,6 @@
 
 namespace microscale {
 
-// The accumulation of an ordinary GEMM over decoded operands.
-struct vendor {};
-
 namespace detail {
 
 // Rows [first, last) as element * block scale, without the tensor scale, which alpha carries.

@@ -73,7 +73,7 @@ sparse_and_dense<Sparse, Dense> split_pairwise(const Executor& executor, matrix_
 }
 
 // fl(S W^T + D W^T), the two products each by P.
-template <class P = exact_f32, host_executor Executor, class Sparse, class Dense, quantized_operand W>
+template <gemm_accumulation P = exact_f32, host_executor Executor, class Sparse, class Dense, quantized_operand W>
 std::vector<float> gemm(const Executor& executor, const sparse_and_dense<Sparse, Dense>& x, const W& w) {
   std::vector<float> y = gemm<P>(executor, x.sparse, w);
   const std::vector<float> rest = gemm<P>(executor, x.dense, w);

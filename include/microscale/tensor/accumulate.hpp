@@ -255,9 +255,16 @@ struct blackwell_k64 {
   }
 };
 
-// A policy with a bit-exact definition. `vendor` (host/vendor_gemm.hpp) is the one that has none.
+// A policy with a bit-exact definition.
 template <class P>
 concept exact_accumulation =
     std::is_same_v<P, exact_f32> || std::is_same_v<P, f32_blocks> || std::is_same_v<P, blackwell_k64>;
+
+// The policy that has none: an ordinary GEMM over decoded operands (host/vendor_gemm.hpp, cuda/vendor_gemm.cuh).
+struct vendor {};
+
+// Any policy, which is what gemm<P> takes.
+template <class P>
+concept gemm_accumulation = exact_accumulation<P> || std::is_same_v<P, vendor>;
 
 }  // namespace microscale

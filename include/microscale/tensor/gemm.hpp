@@ -108,7 +108,7 @@ constexpr std::size_t gemm_workspace(const Executor&, const quantized_view<A>&, 
 }
 
 // The same into new memory, row-major m x n; each operand owns its memory or is a view.
-template <class P = exact_f32, host_executor Executor, quantized_operand A, quantized_operand B>
+template <gemm_accumulation P = exact_f32, host_executor Executor, quantized_operand A, quantized_operand B>
 std::vector<float> gemm(const Executor& executor, const A& a_in, const B& b_in, const gemm_options& options = {}) {
   const auto a = detail::read_only(a_in);
   const auto b = detail::read_only(b_in);
@@ -117,7 +117,7 @@ std::vector<float> gemm(const Executor& executor, const A& a_in, const B& b_in, 
   gemm_into<P>(executor, a, b, matrix(c.data(), a.rows, b.rows), options, std::span<std::byte>(workspace));
   return c;
 }
-template <class P = exact_f32, quantized_operand A, quantized_operand B>
+template <gemm_accumulation P = exact_f32, quantized_operand A, quantized_operand B>
 std::vector<float> gemm(const A& a, const B& b, const gemm_options& options = {}) {
   return gemm<P>(sequential{}, a, b, options);
 }
