@@ -20,7 +20,11 @@ using index_t = std::ptrdiff_t;  // counts and offsets of elements
 class thread_pool {
  public:
   explicit thread_pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { wait_for_work(); });
+    try {
+      for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { wait_for_work(); });
+    } catch (const std::exception&) {
+      // No more threads, or no memory for one: those that there are do the work.
+    }
   }
 
   thread_pool(const thread_pool&) = delete;

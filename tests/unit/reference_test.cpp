@@ -174,6 +174,7 @@ TEST_CASE("a period or a window of no steps is an error, not a crash") {
   for (const std::int64_t period : {0, -3}) {
     run<ms::periodic_scaling> r{{.period = period}};
     CHECK(says(r.refused(1, 5), "period of a reference: expected 1 or more"));
+    CHECK(says(message_of([&] { ms::must_sample(ms::periodic_scaling{.period = period}, {}, 1); }), "1 or more"));
   }
   run<ms::delayed_scaling> r{{.window = 0}};
   CHECK(says(r.refused(1, 5), "window of a reference: expected 1 or more, got 0"));

@@ -96,9 +96,10 @@ inline void set_reference(reference_state& state, float amax, std::int64_t step)
 }
 
 // Whether this call has to look at the data: the policy samples at this step and no earlier micro-batch of the step
-// has, or nothing is held yet. Delayed scaling looks every time.
+// has, or nothing is held yet. Delayed scaling looks every time. Throws ms::error for a period or a window below 1.
 template <class Policy>
 bool must_sample(const Policy& policy, const reference_state& state, std::int64_t step) {
+  detail::check_policy(policy);
   if constexpr (std::is_same_v<Policy, delayed_scaling>) return true;
   return (policy.samples(step) && state.sampled_step != step) || !state.is_set();
 }
@@ -122,7 +123,6 @@ const float* update_reference(const Policy& policy, reference_state& state, std:
   if constexpr (!Policy::carries_state) {
     return nullptr;
   } else {
-    detail::check_policy(policy);
     if (!must_sample(policy, state, step)) return &state.amax;
     if constexpr (std::is_same_v<Policy, frozen_scaling>) {
       detail::fail("frozen reference", "one that has been set", "none");
