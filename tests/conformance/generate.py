@@ -405,12 +405,16 @@ def block_count(rows, cols, shape, axis):
 REFERENCES = (Fraction(1), Fraction(6), Fraction(448 * 6), Fraction(37, 16), Fraction(10 ** 6, 7), Fraction(3, 10 ** 7))
 
 
+# Subnormal, about the smallest normal number, where TransformerEngine's s A overflows, and nearly all there is.
+EXTREME_REFERENCES = (Fraction(3, 2 ** 149), Fraction(13, 10) / 2 ** 126, Fraction(8 * 10 ** 35), Fraction(3 * 10 ** 38))
+
+
 def add_tensor(f, name, group, draws, kinds, rows, cols, axis='row', too_small=1, given=True, expect='scales codes',
-               policies=None, **options):
+               policies=None, reference=None, **options):
     """A matrix whose blocks are of `kinds` in turn. `too_small`: how many times the reference is below the amax that
     the data were made for; `given`: whether the case names the reference."""
     scheme = SCHEMES[name](None, options.get('target', 448))
-    made_for = Single.of(draws.of(REFERENCES) * (1 if draws.below(2) else 1 + draws.uniform()))
+    made_for = Single.of(reference or draws.of(REFERENCES) * (1 if draws.below(2) else 1 + draws.uniform()))
     maker = Maker(scheme, made_for, draws)
     blocks = [getattr(maker, kinds[i % len(kinds)])() for i in range(block_count(rows, cols, scheme.shape, axis))]
     data = matrix_of(blocks, rows, cols, scheme.shape, axis)
@@ -506,6 +510,9 @@ def add_scheme(f, name):
             tensor('infinite-sums', ['normal', 'wide', 'equal'], 3, width, too_small=factor)
     add_nonfinite(f, name, draws)
     add_dequantize(f, name, draws)
+    if scheme.reads_reference and height != 32:
+        for reference in EXTREME_REFERENCES:
+            tensor('extreme-reference', ['tied', 'normal'], rows, cols, reference=reference, expect='scales codes out')
 
 
 def add_nonfinite(f, name, draws):
