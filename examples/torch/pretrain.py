@@ -370,6 +370,16 @@ class Run:
             plot.append_result(options.results, summary)
 
 
+def end(*runs):
+    """Ends what ranks share. DDP goes first: freed after destroy_process_group(), it frees the group, whose thread it
+    then waits for while it has Python's lock, which that thread may want.
+    """
+    for run in runs:
+        run.trained = None
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def this_commit():
     got = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False,
                          cwd=Path(__file__).resolve().parent)  # fmt: skip
@@ -462,8 +472,7 @@ def main():
     else:
         run.train()
         run.finish()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    end(run)
 
 
 if __name__ == "__main__":

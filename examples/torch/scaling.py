@@ -114,8 +114,7 @@ def main():
         _, where = runs[name].profile()
         if first.rank == 0:
             print(f"{name}:", *where, sep="\n", flush=True)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    pretrain.end(*runs.values())
 
 
 if __name__ == "__main__":

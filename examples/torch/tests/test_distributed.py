@@ -2,6 +2,7 @@
 
 import os
 import socket
+import weakref
 
 import pytest
 import torch
@@ -72,6 +73,9 @@ def worker(rank, port, recipe, wrap, out):
     if recipe == "ue5m3":
         state["references"] = references(model)
     communicators = list(linear._communicators.values())
+    reducer = weakref.ref(trained) if wrap == "ddp" else lambda: None
+    del trained  # as pretrain.end says
+    state["reducer"] = reducer() is not None
     dist.destroy_process_group()
     state["outlived"] = [known() is not None for known in communicators]
     torch.save(state, out + str(rank))
@@ -89,7 +93,8 @@ def test_two_processes_are_one(recipe, wrap, tmp_path):
     mp.spawn(worker, (free_port(), recipe, wrap, str(tmp_path / "rank")), nprocs=2)
     a, b = (torch.load(tmp_path / f"rank{r}") for r in range(2))
     assert a["step"] == b["step"] == STEPS + 1
-    # A communicator that outlives this can abort its process at the end.
+    # A communicator that outlives its group can abort the process at its end; a reducer can block it.
+    assert not a["reducer"] and not b["reducer"]
     assert a["outlived"] == b["outlived"] == ([False] if recipe == "ue5m3" else [])
     for x, y in zip(a["weights"], b["weights"]):
         assert torch.equal(x, y)
@@ -147,6 +152,7 @@ def checkpointed_worker(rank, port, out):
         equal[recipe, wrap] = all(torch.equal(a, b) for a, b in zip(*trained, strict=True))
     with pytest.raises(ValueError, match="converted before it is sharded"):
         ms.convert(fully_shard(Model()), "ue5m3")
+    del called, how
     dist.destroy_process_group()
     torch.save(equal, out + str(rank))
 
