@@ -35,7 +35,7 @@ struct half_away {
 struct reordered : ms::transformer_engine_rule {
   template <class S>
   static constexpr auto scale(float amax, const ms::tensor_factors& t) noexcept {
-    return S::scale::encode(ms::fp32::mul(ms::fp32::mul(amax, t.encode), ms::fp32::sixth));
+    return S::scale::encode(ms::fp32::mul(ms::fp32::mul(amax, t.encode), 1.0f / 6.0f));
   }
 };
 
