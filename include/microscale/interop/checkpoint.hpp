@@ -238,7 +238,7 @@ inline std::optional<checkpoint_matrix> find_checkpoint_matrix(const tensor_inde
   try {
     check_direction(m.stored_as, m.scalar, check);
   } catch (const error& e) {
-    detail::refuse(what, std::string(e.what()).substr(std::string_view("microscale: ").size()));
+    detail::refuse(what, e);
   }
   return m;
 }

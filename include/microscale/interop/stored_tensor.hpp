@@ -149,6 +149,10 @@ namespace detail {
 [[noreturn]] inline void refuse(const std::string& what, const std::string& why) {
   throw error("microscale: " + what + ": " + why);
 }
+// The same of what a function found that does not know what it was given.
+[[noreturn]] inline void refuse(const std::string& what, const error& found) {
+  refuse(what, std::string(found.what()).substr(std::string_view("microscale: ").size()));
+}
 
 // Text from a file, quoted and shortened, as messages show it.
 inline std::string shown(std::string_view text) {

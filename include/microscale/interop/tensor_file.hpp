@@ -51,9 +51,8 @@ class tensor_file {
         metadata_ = std::move(safetensors.metadata);
       }
     } catch (const error& e) {
-      const std::string said = e.what();
-      if (said.starts_with("microscale: " + path.string())) throw;
-      detail::refuse(path.string(), said.substr(std::string_view("microscale: ").size()));
+      if (std::string_view(e.what()).starts_with("microscale: " + path.string())) throw;
+      detail::refuse(path.string(), e);
     }
   }
 
@@ -90,7 +89,7 @@ class tensor_file {
       try {
         shards[file] = read_safetensors(map(path_.parent_path() / file));
       } catch (const error& e) {
-        detail::refuse(file, std::string(e.what()).substr(std::string_view("microscale: ").size()));
+        detail::refuse(file, e);
       }
     }
     for (auto& [file, shard] : shards) {

@@ -72,8 +72,8 @@ def convert(model, recipe, *, select=None, position=None, seed=None, **how):
     within nn.MultiheadAttention. Where it raises an error, the model is as it was.
 
     The model gets a `microscale_clock`: each forward pass with gradients on is a micro-batch of the current step, and a
-    step() of an optimizer that holds a converted weight ends it (of several, the first). Of a model that has one, what is not converted yet
-    follows it too, so that parts can have different recipes. Its `seed` is 0 unless said.
+    step() of an optimizer that holds a converted weight ends it (of several, the first). Of a model that has one, what is
+    not converted yet follows it too, so that parts can have different recipes. Its `seed` is 0 unless said.
     """
     if isinstance(model, nn.Linear):
         raise ValueError("convert: expected a model that holds its linear layers; this one is one (Linear.from_linear)")
